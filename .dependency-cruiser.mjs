@@ -29,7 +29,7 @@ const PRIMITIVES = '^lib/primitives/';
 const CALLS = '^lib/calls/';
 const CONTRACTS = '^lib/contracts/';
 /** Parts of several backends that know no store. */
-const SHARED_BY_BACKENDS = '^lib/backends/(batch\\.ts$|reporters\\.ts$|sessions/)';
+const SHARED_BY_BACKENDS = '^lib/backends/((batch|failures|listeners|sweeper)\\.ts$|sessions/)';
 const WIRING = '^lib/wiring/';
 const HTTP = '^lib/http/';
 

@@ -1,4 +1,5 @@
 import { availableParallelism, totalmem } from 'node:os';
+import { bundledNest } from './test/support/nest-bundle.mjs';
 
 export default {
   cacheDirectory: '<rootDir>/node_modules/.cache/jest',
@@ -8,6 +9,7 @@ export default {
   testPathIgnorePatterns: ['pack', 'backends', 'browser', 'site'].map((folder) => `<rootDir>/test/${folder}/`),
   extensionsToTreatAsEsm: ['.ts'],
   moduleNameMapper: {
+    ...(await bundledNest()),
     '^(\\.{1,2}/.*)\\.js$': '$1',
     '^nest-redis-lock$': '<rootDir>/lib/index.ts',
     '^nest-redis-lock/backend$': '<rootDir>/lib/contracts/index.ts',
@@ -26,7 +28,7 @@ export default {
           target: 'es2022',
           keepClassNames: true,
           parser: { syntax: 'typescript', decorators: true },
-          transform: { legacyDecorator: true, decoratorMetadata: true },
+          transform: { legacyDecorator: true, decoratorMetadata: true, useDefineForClassFields: false },
         },
         module: { type: 'es6' },
       },
@@ -35,9 +37,9 @@ export default {
   globalSetup: '<rootDir>/test/support/global-setup.mjs',
   globalTeardown: '<rootDir>/test/support/global-teardown.mjs',
   testTimeout: 240_000,
-  // Most specs wait for servers and leases: a core that runs one at a time is idle for half of it. Each may need a
+  // Most specs wait for servers and leases: a core that runs two at a time is idle for a fifth of it. Each may need a
   // gigabyte with its servers.
-  maxWorkers: Math.max(2, Math.min(2 * availableParallelism(), Math.floor(totalmem() / 1.5e9))),
+  maxWorkers: Math.max(2, Math.floor(Math.min(2.5 * availableParallelism(), totalmem() / 1.5e9))),
   testSequencer: '<rootDir>/test/support/long-first.mjs',
   // Modules of a file that has ended stay in memory where they are ES modules; a large heap stands still when it is
   // collected.

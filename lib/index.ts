@@ -28,7 +28,7 @@ export type { CachePipeline, PipelineExpiringSets, PipelineSets } from './cache/
 export type { CacheExpiringSetOperations, CacheSetOperations } from './cache/sets.js';
 export type { BloomFilter, BloomFilterOptions, BloomRebuildOptions, IdSource } from './cache/store/bloom-filter.js';
 export type { CacheStats } from './cache/store/cache-stats.js';
-export { instancesOf, typedSerializer, type CacheSerializer } from './cache/values/serializers.js';
+export { instancesOf, typedSerializer, type CacheSerializer } from './cache/values/envelope.js';
 export type { IdempotencyOptions, IdempotentRunOptions } from './primitives/idempotency/idempotency-options.js';
 export { IdempotencyService } from './primitives/idempotency/idempotency.service.js';
 export type { IdempotencyAttempt } from './primitives/idempotency/idempotent-call.js';

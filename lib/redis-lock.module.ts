@@ -88,13 +88,13 @@ export const RESOLVED_OPTIONS = Symbol('resolved module options');
         const engine = store && (await openCacheEngine(store, cache, backends.logger));
         const runtime = new CacheRuntime(engine, backends.logger, given.cache);
         if (engine) {
-          const { options, report, stopped, main } = backends;
+          const { options, report, main } = backends;
           const { commandTimeout } = options;
           const { calls } = engine;
           backends.whenStarting(calls, async () => {
             const ofLocks = main.calls.checks.underWay;
             if (ofLocks && cache && isWithLocks(cache)) calls.checks.add(ofLocks);
-            if (given.cache) await calls.start({ prefix, commandTimeout, report, stopped });
+            if (given.cache) await calls.start({ prefix, commandTimeout, report });
           });
         }
         // A method that still holds a lock may have to invalidate cached values.

@@ -5,7 +5,7 @@ import { familyIn } from './keys/key-part.js';
 import { unknownBackend } from './lock/line/lock-backends.js';
 import { defaultApplication, defaultLabel } from './lock/line/process-label.js';
 import { resolveLockOptions, type LockOptions, type ResolvedLockOptions } from './lock/options/lock-options.js';
-import { instance, timer, trueOrFalse, type Duration } from './options/checks.js';
+import { instance, timer, trueOrFalse, type Check, type Duration } from './options/checks.js';
 import { lockOption } from './options/option-checks.js';
 import { OptionTable, settingOf } from './options/option-table.js';
 import type { RedisConnection } from './options/redis-connection.js';
@@ -83,7 +83,15 @@ export interface ResolvedModuleOptions {
 }
 
 const setting = settingOf<ResolvedModuleOptions>();
-const lockBackend = instance(isLockBackend, 'a LockBackend such as memory() or redis(...)');
+const lockBackend: Check<LockBackend> = (value, option, checks) => {
+  if (typeof value === 'object' && value !== null && 'acquire' in value && !('open' in value)) {
+    throw checks.conflict(
+      `Option "${option}" is a backend of an earlier form, whose requests name the prefix; give it a method open(module) ` +
+        'that returns an object with its calls: see docs/guide/writing-a-backend.md',
+    );
+  }
+  return instance(isLockBackend, 'a LockBackend such as memory() or redis(...)')(value, option, checks);
+};
 
 const MODULE_OPTIONS = new OptionTable<RedisLockModuleOptions, ResolvedModuleOptions>(
   lockOption,
@@ -170,7 +178,7 @@ function requireDefaultBackend({ defaults, backends }: ResolvedModuleOptions): v
 }
 
 function isLockBackend(value: unknown): value is LockBackend {
-  return typeof value === 'object' && value !== null && 'acquire' in value;
+  return typeof value === 'object' && value !== null && 'open' in value && typeof value.open === 'function';
 }
 
 function isText(value: unknown): value is string {

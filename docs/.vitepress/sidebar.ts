@@ -54,6 +54,7 @@ const SECTIONS = {
     'guide/etcd',
     'guide/zookeeper',
     'guide/writing-a-backend',
+    'guide/backend-promises',
   ],
   Operate: [
     'operations/checklist',

@@ -56,12 +56,12 @@ type SendTogether<Request, Answer> = (
 
 /** One call of a batch. It keeps its outcome for each `then`, whenever that is called, as a promise does. */
 export class BatchedCall<T> implements Pending<T> {
-  private answered: ((answer: T) => void) | undefined;
-  private failed: ((error: unknown) => void) | undefined;
-  private outcome: { readonly answer: T } | { readonly error: unknown } | undefined;
+  private answered: ((answer: T) => void) | undefined = undefined;
+  private failed: ((error: unknown) => void) | undefined = undefined;
+  private outcome: { readonly answer: T } | { readonly error: unknown } | undefined = undefined;
   /** Settles for those who call `then` after the first one. */
-  private others: Promise<T> | undefined;
-  private settleOthers: (() => void) | undefined;
+  private others: Promise<T> | undefined = undefined;
+  private settleOthers: (() => void) | undefined = undefined;
 
   /** `read`: makes the answer of the reply, where that is another one. */
   constructor(private readonly read?: (reply: unknown) => T) {}
@@ -126,7 +126,7 @@ class Gathering {
   /** Whether the last batch was of several requests: sent at once, the first of the next ones would go without them. */
   private several = false;
   private turnEnds = false;
-  private hold: NodeJS.Timeout | undefined;
+  private hold: NodeJS.Timeout | undefined = undefined;
   private readonly lanes: number;
   private readonly longestHold: number;
   private readonly endTurn = () => {

@@ -17,15 +17,14 @@ import { FirstLevelReads, Flights, SingleFlight } from './read/single-flight.js'
 import { MissShares, StoredValues } from './read/stored-values.js';
 import { CacheCounters, type CacheStats } from './store/cache-stats.js';
 import { StoreCalls } from './store/store-calls.js';
-import { Envelopes } from './values/envelope.js';
+import { Envelopes, typedSerializer } from './values/envelope.js';
 import type { FirstLevel } from './values/first-level.js';
-import { typedSerializer } from './values/serializers.js';
 import { UnkeptClasses } from './values/unkept-classes.js';
 
 /** The parts of the cache on one store, and what they do with messages of other processes. */
 export class CacheEngine implements CacheListener {
   readonly counters = new CacheCounters();
-  readonly stepOrder = new StepOrder();
+  readonly stepOrder: StepOrder;
   readonly invalidatedTags = new InvalidatedTags();
   readonly calls: StoreCalls;
   readonly envelopes: Envelopes;
@@ -45,6 +44,7 @@ export class CacheEngine implements CacheListener {
   readonly refresher: Refresher;
   /** Whether messages of other processes have arrived at some time. */
   wasConnected = false;
+  private stopped = false;
   private readonly loads: Loads;
   private readonly singleFlight: SingleFlight;
   private readonly flights: Flights;
@@ -57,7 +57,9 @@ export class CacheEngine implements CacheListener {
     private readonly warnings: LimitedLog,
     FirstLevelClass: typeof FirstLevel | undefined,
   ) {
-    const { counters, stepOrder, invalidatedTags, waiters } = this;
+    const { counters, invalidatedTags, waiters } = this;
+    const flights = new Flights();
+    const stepOrder = new StepOrder(flights.ordinary);
     const { serializer = typedSerializer(), compression, maxValueBytes } = settings;
     const calls = new StoreCalls(store, settings, warnings);
     const envelopes = new Envelopes(serializer, compression, maxValueBytes, new UnkeptClasses(warnings));
@@ -67,7 +69,6 @@ export class CacheEngine implements CacheListener {
         ? new FirstLevelClass(settings.firstLevel, (entry) => envelopes.copyOf(entry))
         : undefined;
     const resting = new RestingKeys();
-    const flights = new Flights();
     const local = new LocalState(firstLevel, flights, waiters, resting, invalidatedTags);
 
     const unconfirmed = new UnconfirmedDeletions(calls, stepOrder, counters, warnings, local);
@@ -123,6 +124,7 @@ export class CacheEngine implements CacheListener {
     const singleFlight = new SingleFlight(context);
 
     this.calls = calls;
+    this.stepOrder = stepOrder;
     this.envelopes = envelopes;
     this.tagStamps = tagStamps;
     this.firstLevel = firstLevel;
@@ -166,7 +168,8 @@ export class CacheEngine implements CacheListener {
     await this.unconfirmed.stop();
     this.calls.stop();
     this.flights.close();
-    // From here on, no messages arrive.
+    // From here on, no messages count: a store may still deliver one that was under way.
+    this.stopped = true;
     this.onDisconnected();
     this.calls.store.close();
   }
@@ -209,6 +212,7 @@ export class CacheEngine implements CacheListener {
   }
 
   onConnected(): void {
+    if (this.stopped) return;
     // Reads that started before may have missed a message.
     this.flights.detachMatching(() => true);
     this.firstLevel?.trust('messages');

@@ -1,8 +1,7 @@
 import { refusalIn, type BackendRefusal, type Pending } from '../contracts/store.js';
 import { messageOf, tellInOneLine } from '../errors/limited-log.js';
-import type { Place } from '../timing/brief-collections.js';
-import type { Expiring, Timeout, Timeouts } from '../timing/timeouts.js';
-import type { CircuitBreaker, Interruptible } from './circuit-breaker.js';
+import { LinkedList, PlaceOf } from '../timing/brief-collections.js';
+import type { Expiring, Timeout, Timeouts } from '../timing/clock.js';
 
 /** What limits the calls to one backend or store, and makes their errors. `Subject`: the names or key concerned. */
 export interface CallRules<Subject, Failure extends Error> {
@@ -24,7 +23,7 @@ export interface CallRules<Subject, Failure extends Error> {
  */
 export class BoundedCall<T, Subject, Failure extends Error> implements Expiring, Interruptible {
   private readonly timeout: Timeout;
-  private readonly place: Place<Interruptible> | undefined;
+  private readonly place: PlaceOf<Interruptible> | undefined;
   private readonly answersBefore: number;
   private over = false;
 
@@ -40,34 +39,38 @@ export class BoundedCall<T, Subject, Failure extends Error> implements Expiring,
     const { breaker, limits } = rules;
     this.answersBefore = breaker ? breaker.answers : 0;
     this.timeout = limits.start(limit, this);
-    this.place = breaker?.underWay.push(this);
+    this.place = breaker?.underWay.push(new PlaceOf<Interruptible>(this));
   }
 
-  readonly onAnswer = (answer: T): void => {
-    this.rules.breaker?.answered();
-    const { over } = this;
-    if (!over) this.end();
-    try {
-      if (over) this.late?.(answer);
-      else this.answered(answer);
-    } catch (error) {
-      // It is no answer of its kind: a backend of the application's may return anything.
-      const failure = this.rules.explain(this.operation, this.subject, error);
-      if (!over) this.failed(failure);
-    }
-  };
-
-  readonly onError = (error: unknown): void => {
-    if (this.over) return this.rules.heed(error);
-    this.end();
-    const { breaker } = this.rules;
-    if (breaker) {
-      // Redis answered, though with an error.
-      if (error instanceof Error && error.name === 'ReplyError') breaker.answered();
-      else breaker.failed();
-    }
-    this.failed(this.rules.explain(this.operation, this.subject, error));
-  };
+  /** Ends with the outcome of the request, which is under way. */
+  follow(sent: Pending<T>): void {
+    sent.then(
+      (answer) => {
+        this.rules.breaker?.answered();
+        const { over } = this;
+        if (!over) this.end();
+        try {
+          if (over) this.late?.(answer);
+          else this.answered(answer);
+        } catch (error) {
+          // It is no answer of its kind: a backend of the application's may return anything.
+          const failure = this.rules.explain(this.operation, this.subject, error);
+          if (!over) this.failed(failure);
+        }
+      },
+      (error) => {
+        if (this.over) return this.rules.heed(error);
+        this.end();
+        const { breaker } = this.rules;
+        if (breaker) {
+          // Redis answered, though with an error.
+          if (error instanceof Error && error.name === 'ReplyError') breaker.answered();
+          else breaker.failed();
+        }
+        this.failed(this.rules.explain(this.operation, this.subject, error));
+      },
+    );
+  }
 
   expire(): void {
     const { breaker } = this.rules;
@@ -112,9 +115,9 @@ export function diagnosisOf(diagnosable: Diagnosable, error?: unknown): Error | 
 /** What a module checks at its start: until then its calls to a backend or store wait. */
 export class StartChecks {
   /** Settles when those under way have ended; `undefined` while none is. */
-  underWay: Promise<unknown> | undefined;
+  underWay: Promise<unknown> | undefined = undefined;
   /** Begins them with the first call, where that comes before the start of the application. */
-  due: (() => void) | undefined;
+  due: (() => void) | undefined = undefined;
 
   add(check: Promise<unknown>): void {
     const ended = () => {
@@ -193,3 +196,106 @@ function beginDue(checks: StartChecks, begin: () => void): void {
 
 /** What each backend and store has refused, for as long as the process uses it. */
 const refusals = new WeakMap<Diagnosable, BackendRefusal>();
+
+/** Milliseconds between two PINGs while the breaker is open. */
+const PROBE_INTERVAL = 250;
+
+/** A call under way, which can be made to fail before its time is over. */
+export interface Interruptible {
+  interrupt(why: string): void;
+}
+
+/**
+ * Stops sending commands for `open` ms after repeated failures; probes with PING and resumes on the first reply.
+ *
+ * It opens after `errors` failures in a row, or after one call during which the store answered nothing at all. When
+ * `open` ms have passed without a reply to a PING, it closes, and one more failure opens it again.
+ *
+ * The pattern is Nygard's ("Release It!", 2007).
+ */
+export class CircuitBreaker {
+  /** The calls that can still fail; each leaves its place when it ends. */
+  readonly underWay = new LinkedList<PlaceOf<Interruptible>>();
+  private failures = 0;
+  isOpen = false;
+  private openUntil = 0;
+  private timer: NodeJS.Timeout | undefined = undefined;
+  private probing = false;
+  private stopped = false;
+  /** How often it has opened. */
+  opened = 0;
+  /** How many answers have arrived. */
+  answers = 0;
+
+  constructor(
+    private readonly options: { readonly errors: number; readonly open: number },
+    private readonly probe: () => Pending<unknown>,
+    private readonly onOpen: () => void,
+    private readonly onClose: () => void,
+  ) {}
+
+  answered(): void {
+    this.answers += 1;
+    this.failures = 0;
+    if (this.isOpen) this.close();
+  }
+
+  failed(): void {
+    this.failures += 1;
+    if (this.failures >= this.options.errors) this.trip();
+  }
+
+  /** A call got no answer in its time; `answersBefore` is what `answers` was when it began. */
+  unanswered(answersBefore: number): void {
+    if (this.answers === answersBefore) this.trip();
+    else this.failed();
+  }
+
+  /** Fails every call that is under way. */
+  interruptAll(why: string): void {
+    for (const { value } of this.underWay.toArray()) value.interrupt(why);
+  }
+
+  /** Closes it for good: from now on every call is sent, however many have failed. */
+  stop(): void {
+    this.stopped = true;
+    clearTimeout(this.timer);
+    this.isOpen = false;
+  }
+
+  private trip(): void {
+    if (this.isOpen || this.stopped) return;
+    this.opened += 1;
+    this.isOpen = true;
+    this.openUntil = performance.now() + this.options.open;
+    this.probeUntilAnswered();
+    this.onOpen();
+  }
+
+  private probeUntilAnswered(): void {
+    if (!this.isOpen) return;
+    const left = this.openUntil - performance.now();
+    if (left <= 0) {
+      this.failures = this.options.errors - 1;
+      return this.close();
+    }
+    this.timer = setTimeout(() => this.probeUntilAnswered(), Math.min(left, PROBE_INTERVAL)).unref();
+    if (this.probing) return;
+    this.probing = true;
+    this.probe().then(
+      () => {
+        this.probing = false;
+        this.answered();
+      },
+      () => {
+        this.probing = false;
+      },
+    );
+  }
+
+  private close(): void {
+    clearTimeout(this.timer);
+    this.isOpen = false;
+    this.onClose();
+  }
+}

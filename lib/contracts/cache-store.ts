@@ -1,4 +1,4 @@
-import type { Pending, StartRequest } from './store.js';
+import type { Pending, StoreContext } from './store.js';
 
 /**
  * What a store must do to keep cached values. Each method is one atomic step, and may be sent twice. The cache limits
@@ -89,7 +89,7 @@ export interface CacheStore {
    * Called once at start-up, even if the store cannot be reached. Rejects if it cannot serve, with one line that names
    * the server, the cause and the remedy; reports what limits it without stopping it.
    */
-  start?(request: StartRequest): Promise<void>;
+  start?(request: StoreContext): Promise<void>;
   /** Rejects when the store cannot serve. */
   ping(): Pending<unknown>;
   /** Why a call failed with `error`, or got no answer: names the server, the cause and the remedy. */

@@ -8,13 +8,10 @@ import type { Pending } from './store.js';
  */
 export interface LockQueue {
   /**
-   * Opens the channel on which messages for this process arrive. Rejects when it cannot be opened, and may then be
-   * called again.
+   * Opens the channel on which messages for the module arrive, until the store is stopped. Rejects when it cannot be
+   * opened, and may then be called again.
    */
-  listen(listener: QueueListener): Promise<void>;
-
-  /** Closes the channel of a process that stops; other modules may go on with the backend. */
-  unlisten?(listener: Pick<QueueListener, 'prefix' | 'process'>): void;
+  listen(): Promise<void>;
 
   /**
    * Takes the name if it is free and no ticket waits for it; else queues the ticket, or without a `claim` answers at
@@ -36,18 +33,6 @@ export interface LockQueue {
 
   /** For such a queue: a turn of this process has ended, and those that wait in others come before it. */
   giveWay?(request: NameRequest): void;
-}
-
-/** The process that listens, and what it does with a message. */
-export interface QueueListener {
-  /** The module's `prefix`; absent when there is none. */
-  readonly prefix?: string | undefined;
-  /** The beginning of the tickets of this process, before a `:` and a number. */
-  readonly process: string;
-  /** A message arrived. It may be late, repeated, or for an earlier ticket. */
-  onMessage(message: QueueMessage): void;
-  /** The channel was interrupted and is open again: messages may have been lost. */
-  onReconnect(): void;
 }
 
 /**
@@ -79,7 +64,7 @@ export type QueueMessage =
 
 /** Asks for the name, now or later. */
 export interface EnqueueRequest extends TicketRequest {
-  /** The same in every request of a ticket; `read` only for a backend with `downgrade`. Default `write`. */
+  /** The same in every request of a ticket; `read` only for a store with `downgrade`. Default `write`. */
   readonly mode?: 'read' | 'write' | undefined;
   /** The lease when the name is granted at once: whole milliseconds. */
   readonly ttl: number;

@@ -1,19 +1,7 @@
 /** One name, for `inspect` and `forceRelease`. */
 export interface NameRequest {
-  /** The module's `prefix`; absent when there is none. */
-  readonly prefix?: string | undefined;
+  /** Without the `prefix` of the module. */
   readonly name: string;
-}
-
-/** The label of a process. */
-export interface LabelRequest {
-  /** The module's `prefix`; absent when there is none. */
-  readonly prefix?: string | undefined;
-  /** The beginning of the tickets of the process, before a `:` and a number. */
-  readonly process: string;
-  readonly label: string;
-  /** How long the backend keeps the label: whole milliseconds. */
-  readonly ttl: number;
 }
 
 /** One name, and the ticket that owns it or asks for it. */
@@ -22,12 +10,6 @@ export interface TicketRequest extends NameRequest {
    * Identifies one attempt and is never used again. Other clients see it as the owner.
    */
   readonly ticket: string;
-  /**
-   * `name` in a list, for backends that were written for several names a request.
-   *
-   * @deprecated Read `name`.
-   */
-  readonly names?: readonly string[];
 }
 
 /** What the tickets of a process begin with, before a `:` and a number; the whole of an owner that is no ticket. */
@@ -44,7 +26,7 @@ export interface MintRequest extends TicketRequest {
 
 /** Asks for the name. */
 export interface AcquireRequest extends TicketRequest {
-  /** The same in every request of a ticket; `read` only for a backend with `downgrade`. Default `write`. */
+  /** The same in every request of a ticket; `read` only for a store with `downgrade`. Default `write`. */
   readonly mode?: 'read' | 'write' | undefined;
   /** The lease: whole milliseconds from the moment of the grant. */
   readonly ttl: number;
@@ -95,8 +77,9 @@ export interface Granted {
   readonly status: 'granted';
   readonly tokens: TokenRange;
   /**
-   * Milliseconds of lease that the store has granted, from the moment of the grant; what is left of it for a ticket
-   * that owned the name already. The store may grant less than the `ttl` of the request.
+   * Milliseconds of lease that the store has granted, from the moment of the grant. The store may grant less than the
+   * `ttl` of the request. To a ticket that owned the name already: what is left of its lease, which the store may have
+   * made longer.
    */
   readonly remaining: number;
   /** How many tickets of other processes wait for the name; `undefined` where the store cannot know. */
@@ -184,8 +167,6 @@ export interface WaitingTicket {
 
 /** Asks for one page of the names that have an owner. */
 export interface ListRequest {
-  /** The module's `prefix`; absent when there is none. */
-  readonly prefix?: string | undefined;
   /** A glob of Redis for the names: `*`, `?`, `[abc]`, and `\` before a literal character. */
   readonly pattern: string;
   /** What the page before returned; empty for the first one. */

@@ -15,16 +15,14 @@ export interface Notice {
   readonly message: string;
 }
 
-/** What a module passes to its backends at start-up. */
-export interface StartRequest {
+/** What a module passes to the stores that it opens. */
+export interface StoreContext {
   /** The module's `prefix`; absent when there is none. */
   readonly prefix?: string | undefined;
   /** Milliseconds that one call may take. */
   readonly commandTimeout: number;
   /** Logs a line: at start-up, and later when something happens of which no call fails. */
   readonly report: (notice: Notice) => void;
-  /** Aborts when the module stops: from then on nothing is reported to it. Absent: until the backend is closed. */
-  readonly stopped?: AbortSignal | undefined;
 }
 
 /** Marks refusals: a second installed copy of the package has a class of its own. */

@@ -141,7 +141,7 @@ class CachedInterceptor implements MethodInterceptor {
       this.isFixed ? options : this.optionsOf(call),
     );
     // A cached value stands for the method.
-    MethodBegin.note(call.method);
+    if (MethodBegin.watches > 0) MethodBegin.note(call.method);
     if (value === undefined && !ran && !(cache instanceof CacheService)) throw mockedService(CACHE, call);
     return value;
   }

@@ -59,7 +59,7 @@ export function wrapMethod(
       );
     };
     const proceed = () => {
-      if (isInnermost) MethodBegin.note(method);
+      if (isInnermost && MethodBegin.watches > 0) MethodBegin.note(method);
       return original.apply(this, args);
     };
     const call = { instance: this, name, args, method, proceed, answerBy };

@@ -1,4 +1,4 @@
-import { type CacheSerializer, typedSerializer } from '../cache/values/serializers.js';
+import { type CacheSerializer, typedSerializer } from '../cache/values/envelope.js';
 import { isSent, whenHeadIsSent, type HttpResponse } from './http-response.js';
 
 /** What is kept of an answer. */

@@ -4,7 +4,6 @@ import { LockKeyError, LockTimeoutError } from '../errors/lock-errors.js';
 import { quoted, whyNotAName } from '../keys/key-part.js';
 import { OptionResolver } from '../options/fixed-options.js';
 import { lockOption } from '../options/option-checks.js';
-import { AcquiredLock, DroppedLocks } from './hold/bare-acquisition.js';
 import { HoldContext } from './hold/hold-context.js';
 import { HoldTaker, type HoldRequest } from './hold/hold-taker.js';
 import type { Lock, LockInfo, LockPage } from './hold/lock.js';
@@ -21,7 +20,6 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
   private readonly context = new HoldContext();
   private readonly taker: HoldTaker;
   private readonly inspection: LockInspection;
-  private readonly dropped: DroppedLocks;
   private readonly requests: OptionResolver<LockOptions, HoldRequest>;
   private requestOfDefaults: HoldRequest | undefined;
   /** The defaults of `tryAcquire`. */
@@ -32,7 +30,6 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
   constructor(@Inject(LockBackends) private readonly backends: LockBackends) {
     this.taker = new HoldTaker(backends, this.context);
     this.inspection = new LockInspection(backends, this.taker);
-    this.dropped = new DroppedLocks(backends.logger, backends.options.label);
     const { defaults } = backends.options;
     this.requests = new OptionResolver((options) => this.taker.request(resolveLockOptions(options, defaults)));
     this.oneTry = { ...defaults, wait: 0 };
@@ -51,8 +48,13 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
    * @throws LockBackendError when the backend fails until `wait` has passed
    * @throws the reason of `options.signal`
    */
-  async acquire(key: string | readonly string[], options?: LockOptions): Promise<Lock> {
-    return this.acquireAs(namesOf(key), this.requestOf(options));
+  acquire(key: string | readonly string[], options?: LockOptions): Promise<Lock> {
+    // Not an asynchronous function around another one: a call that waits would keep the state of both.
+    try {
+      return this.acquireAs(namesOf(key), this.requestOf(options));
+    } catch (error) {
+      return Promise.reject(error);
+    }
   }
 
   /**
@@ -105,7 +107,6 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
     const request = this.requestOf(options);
     let lock = await this.taker.take(namesOf(key), request, first);
     while (!lock.held) lock = await this.taker.takeAgain(lock, request);
-    lock.keepAwake();
     let result: T;
     try {
       result = await this.context.run(lock, body);
@@ -133,7 +134,7 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
     const names = namesOf(key);
     const hold = this.context.holdOf(names);
     if (!hold) throw new LockKeyError(await this.notHeld(names), names);
-    if (hold !== this.current()) this.dropped.releasedByName();
+    if (hold !== this.current()) this.taker.dropped.releasedByName();
     await hold.release();
   }
 
@@ -211,18 +212,11 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
     this.stopped = true;
   }
 
-  private async acquireAs(names: readonly string[], request: HoldRequest): Promise<Lock> {
-    const acquisition = this.context.acquiring(names);
-    const { renewal } = request.options;
-    const origin = renewal && this.dropped.origin();
+  private acquireAs(names: readonly string[], request: HoldRequest): Promise<Lock> {
+    const { context, taker } = this;
+    const acquisition = context.acquiring(names, request.options.renewal && taker.dropped.origin());
     try {
-      let hold = await this.taker.take(names, request);
-      while (!hold.held) hold = await this.taker.takeAgain(hold, request);
-      hold.context = acquisition;
-      acquisition.granted(hold);
-      const lock = new AcquiredLock(hold);
-      if (renewal) this.dropped.watch(lock, hold, origin);
-      return lock;
+      return taker.take(names, request, undefined, acquisition);
     } catch (error) {
       acquisition.close();
       throw error;

@@ -1,5 +1,4 @@
-import { BoundedCall, BoundedCalls } from '../calls/bounded-call.js';
-import type { CircuitBreaker } from '../calls/circuit-breaker.js';
+import { BoundedCall, BoundedCalls, type CircuitBreaker } from '../calls/bounded-call.js';
 import type { LockBackend } from '../contracts/lock-backend.js';
 import { isPrimitiveStoreProvider, type PrimitiveStores } from '../contracts/primitive-stores.js';
 import type { Pending } from '../contracts/store.js';
@@ -8,7 +7,7 @@ import type { LockSource } from '../events/lock-channels.js';
 import { whyNotAName } from '../keys/key-part.js';
 import type { BackendCalls } from '../lock/grant/store.js';
 import type { LockBackends } from '../lock/line/lock-backends.js';
-import { type Ticks, Timeouts } from '../timing/timeouts.js';
+import { type Ticks, Timeouts } from '../timing/clock.js';
 
 /** The stores of the primitives at one backend, and the calls to them. */
 export interface PrimitiveHome {
@@ -80,13 +79,16 @@ export class PrimitiveCalls extends BoundedCalls<string, PrimitiveBackendError> 
   readonly limits = new Timeouts({ countsStandstills: false });
   /** When what recurs is sent to the backend: those of its locks. */
   readonly ticks: Ticks;
+  /** As of its locks. */
+  readonly whenConnected: Set<() => void>;
 
   constructor(
-    { backend, checks, ticks }: BackendCalls,
+    { backend, checks, ticks, whenConnected }: BackendCalls,
     readonly commandTimeout: number,
   ) {
     super(backend, checks);
     this.ticks = ticks;
+    this.whenConnected = whenConnected;
   }
 
   /**
@@ -111,8 +113,7 @@ export class PrimitiveCalls extends BoundedCalls<string, PrimitiveBackendError> 
     if (this.breaker?.isOpen) return failed(this.failure(operation, key, 'the circuit breaker is open'));
     // The call first: the backend is at work while this process notes the time limit.
     const pending = this.begin(call, givesBack);
-    const bounded = new BoundedCall(this, operation, key, limit, answered, failed, late);
-    pending.then(bounded.onAnswer, bounded.onError);
+    new BoundedCall(this, operation, key, limit, answered, failed, late).follow(pending);
   }
 
   failure(operation: string, key: string, why: string, cause?: unknown): PrimitiveBackendError {

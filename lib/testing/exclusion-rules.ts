@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { assertAbove } from './grant-rules.js';
 import { rule, ProtectedResource, type Rule } from './stage.js';
 
 /** What callers see of the backend through `LockService`. */
@@ -60,7 +61,7 @@ export const EXCLUSION_RULES: readonly Rule[] = [
       await sleep(20);
       await held.release();
       const next = await waiting;
-      assert(next.fencingToken > held.fencingToken);
+      assertAbove(next.fencingToken, held.fencingToken);
       await next.release();
     }
   }),
@@ -82,7 +83,7 @@ export const EXCLUSION_RULES: readonly Rule[] = [
       const first = await locks.withLock(stage.name, { release: 'background' }, async (lock) => lock.fencingToken);
       const next = await locks.tryAcquire(stage.name);
       assert(next, `busy in round ${round}`);
-      assert(next.fencingToken > first, `token ${next.fencingToken} after ${first}`);
+      assertAbove(next.fencingToken, first);
       await next.release();
     }
   }),
@@ -113,7 +114,7 @@ export const EXCLUSION_RULES: readonly Rule[] = [
     await sleep(20);
     await held.release();
     const next = await waiting;
-    assert(next.fencingToken > held.fencingToken);
+    assertAbove(next.fencingToken, held.fencingToken);
     await next.release();
   }),
 
@@ -155,7 +156,7 @@ export const EXCLUSION_RULES: readonly Rule[] = [
     const next = await two.acquire(stage.name, { wait: 60_000 });
     assert.equal(held.held, false);
     await aborted;
-    assert(next.fencingToken > held.fencingToken);
+    assertAbove(next.fencingToken, held.fencingToken);
     await assert.rejects(held.release(), { code: 'LOCK_LOST' });
     next.assertHeld();
     await next.release();

@@ -1,8 +1,11 @@
 import assert from 'node:assert/strict';
+import type { ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { LockService } from '../lock/lock.service.js';
-import { granted } from './grant-rules.js';
-import { ruleUnder, ProtectedResource, type Rule, type Stage } from './stage.js';
+import { assertAbove, granted } from './grant-rules.js';
+import { ruleUnder, ProtectedResource, type Rule, type Stage, type StoreFaults } from './stage.js';
+import type { Told, Wanted } from './wire.js';
 
 /** What holds while the store fails. */
 export const FAULT_RULES: readonly Rule[] = [
@@ -24,7 +27,7 @@ export const FAULT_RULES: readonly Rule[] = [
         await resume();
       }
       const next = await eventuallyLocked(stage, locks);
-      assert(next > held.fencingToken);
+      assertAbove(next, held.fencingToken);
     },
   ),
 
@@ -74,7 +77,7 @@ export const FAULT_RULES: readonly Rule[] = [
     const before = await eventuallyLocked(stage, locks);
     await faults.restart();
     const after = await eventuallyLocked(stage, locks);
-    assert(after > before, `token ${after} after ${before}`);
+    assertAbove(after, before, 'tokens rise after a restart, too');
   }),
 
   ruleUnder(['restart'], 'tells the holder that it lost a lock which the store lost', async (stage, faults) => {
@@ -89,7 +92,7 @@ export const FAULT_RULES: readonly Rule[] = [
       return !held.held || left > before;
     });
     if (held.held) await held.release();
-    assert((await eventuallyLocked(stage, two)) > held.fencingToken);
+    assertAbove(await eventuallyLocked(stage, two), held.fencingToken, 'tokens rise after a restart, too');
   }),
 
   ruleUnder(
@@ -106,11 +109,15 @@ export const FAULT_RULES: readonly Rule[] = [
       let last = held.fencingToken;
       for (const each of [await stage.locks(), locks, await stage.locks()]) {
         const token = await eventuallyLocked(stage, each);
-        assert(token > last, `token ${token} after ${last}`);
+        assertAbove(token, last, 'after a loss of data, a new process gets higher tokens, too');
         last = token;
       }
     },
   ),
+
+  connectsAgain('cut'),
+  connectsAgain('restart'),
+  connectsAgain('loseData'),
 
   ruleUnder(['loseReplies'], 'frees what a lost reply had granted', async (stage, faults) => {
     const [one, two] = [await stage.locks(), await stage.locks()];
@@ -161,7 +168,7 @@ export const FAULT_RULES: readonly Rule[] = [
       await again(release);
       await isFree();
 
-      if (!one.backend.queue || one.backend.queue.pace) return;
+      if (!one.store.queue || one.store.queue.pace) return;
       await Promise.all([one.listen(), other.listen()]);
       const [holder, requeued, next] = [one.ticket(), one.ticket(), other.ticket()];
       await again(() => one.acquire(stage.name, holder));
@@ -192,10 +199,76 @@ export const FAULT_RULES: readonly Rule[] = [
       const after = performance.now() - killedAt;
       assert(after < 10_000, `the signals were aborted after ${after} ms`);
       const other = await stage.locks();
-      assert((await eventuallyLocked(stage, other)) > held.fencingToken);
+      assertAbove(
+        await eventuallyLocked(stage, other),
+        held.fencingToken,
+        'tokens rise after a session has ended, too',
+      );
       await eventuallyLocked(stage, locks);
     },
   ),
+
+  ruleUnder(['fork'], 'keeps its locks where other processes find them', async (stage, faults) => {
+    const locks = await stage.locks();
+    const other = await Other.start(faults.fork);
+    try {
+      const held = await locks.acquire(stage.name);
+      assert.equal(await other.take(stage.name, { wait: 0 }), null, 'two processes hold the name');
+      await held.release();
+      const token = await other.take(stage.name);
+      assertAbove(token ?? undefined, held.fencingToken, 'tokens rise from process to process, too');
+      assert.equal(await locks.tryAcquire(stage.name), null, 'two processes hold the name');
+    } finally {
+      await other.kill();
+    }
+  }),
+
+  {
+    ...ruleUnder(
+      ['fork'],
+      'renews a short lease before its next holder runs, who may block the event loop',
+      async (stage, faults) => {
+        const backend = await stage.backend();
+        const locks = await stage.locks(backend);
+        // This process may be on the way to the store, as a proxy: another one stands still.
+        const other = await Other.start(faults.fork);
+        try {
+          const blocking = other.take(stage.name, { ttl: Math.max(1_500, backend.traits.leastLease), blocks: true });
+          await Promise.race([blocking, stage.until('the name is taken', () => locks.isLocked(stage.name))]);
+          const next = await locks.acquire(stage.name, { wait: 60_000 });
+          assertAbove(next.fencingToken, (await blocking) ?? Infinity, 'tokens rise from process to process, too');
+          await next.release();
+        } finally {
+          await other.kill();
+        }
+      },
+    ),
+    roles: ['ttl'],
+  },
+
+  ruleUnder(['fork'], 'frees what a killed process held, and lets nobody wait for one', async (stage, faults) => {
+    const backend = await stage.backend();
+    const [holder, waiter] = await Promise.all([Other.start(faults.fork), Other.start(faults.fork)]);
+    try {
+      const token = await holder.take(stage.name, { ttl: Math.max(1_500, backend.traits.leastLease) });
+      waiter.take(stage.name).catch(() => {});
+      const locks = await stage.locks();
+      const { queue } = (await stage.client()).store;
+      if (queue && !queue.pace) {
+        await stage.until('a caller waits', async () => ((await locks.inspect(stage.name))?.waiting ?? 0) > 0);
+      }
+      await stage.until('a caller gets in after the killed ones', async () => {
+        const waiting = locks.acquire(stage.name, { wait: 1_000 });
+        await Promise.all([holder.kill(), waiter.kill()]);
+        const next = await waiting.catch(() => undefined);
+        if (next) assertAbove(next.fencingToken, token ?? Infinity);
+        await next?.release();
+        return next !== undefined;
+      });
+    } finally {
+      await Promise.all([holder.kill(), waiter.kill()]);
+    }
+  }),
 ];
 
 /** Takes the lock as soon as the backend serves again; answers its token. */
@@ -214,8 +287,54 @@ async function eventuallyLocked(stage: Stage, locks: LockService): Promise<numbe
   return token;
 }
 
+/**
+ * Where grants are rows or keys, the store may have lost them: each connection that opens is a reason to ask for them.
+ * A store inside of the process is opened again by a request alone.
+ */
+function connectsAgain(fault: 'cut' | 'restart' | 'loseData'): Rule {
+  const body = async (stage: Stage, faults: Pick<StoreFaults, typeof fault>): Promise<void> => {
+    const client = await stage.client();
+    await client.ownerOf(stage.name);
+    client.connections = 0;
+    await faults[fault]();
+    await stage.until('the backend says that it is connected again', async () => {
+      await Promise.race([client.ownerOf(stage.name).catch(() => {}), sleep(200)]);
+      return client.connections > 0;
+    });
+  };
+  return { ...ruleUnder([fault], `says that it is connected again (${fault})`, body), roles: ['ttl'] };
+}
+
 /** Under a fault, a call may fail with one of the errors of locks, and with no other. */
 function requireLockError(error: unknown): void {
   const { code } = error as { code?: unknown };
   if (typeof code !== 'string' || !code.startsWith('LOCK_')) throw error;
+}
+
+/** A process in which `answerCases` runs. */
+class Other {
+  private constructor(private readonly child: ChildProcess) {}
+
+  static async start(fork: () => ChildProcess | Promise<ChildProcess>): Promise<Other> {
+    const child = await fork();
+    const ended = once(child, 'exit').then(() => assert.fail('the program of `fork` ended: it calls `answerCases`'));
+    await Promise.race([once(child, 'message'), ended]);
+    ended.catch(() => {});
+    return new Other(child);
+  }
+
+  /** Resolves to the token, or to `null` where the name was busy. */
+  async take(name: string, options: Omit<Wanted, 'name'> = {}): Promise<number | null> {
+    this.child.send({ name, wait: 60_000, ...options } satisfies Wanted);
+    const [told] = (await once(this.child, 'message')) as [Told];
+    if ('failed' in told) assert.fail(told.failed);
+    return told.token;
+  }
+
+  async kill(): Promise<void> {
+    if (this.child.exitCode !== null || this.child.signalCode !== null) return;
+    const ended = once(this.child, 'exit');
+    this.child.kill('SIGKILL');
+    await ended;
+  }
 }

@@ -7,7 +7,7 @@ import { READ_RULES } from './read-rules.js';
 import { casesOf, type LockBackendCase, type LockBackendWorld } from './stage.js';
 import { TOKEN_RULES } from './token-rules.js';
 
-export type { LockBackendCase, LockBackendWorld, StoreFault, StoreFaults } from './stage.js';
+export type { BackendRole, LockBackendCase, LockBackendWorld, StoreFault, StoreFaults } from './stage.js';
 export { RedisLockTestingModule } from './wire.js';
 export { testServices, wire, withoutServer, type TestServices } from './wire.js';
 
@@ -15,7 +15,7 @@ export { testServices, wire, withoutServer, type TestServices } from './wire.js'
  * The rules that every lock backend keeps, as data without a test runner: loop over them in any runner, and report
  * those whose `missing` is not empty as skipped.
  *
- * A role that the backend leaves out is no fault: the case then sees that the options which need it are refused.
+ * A role that the world names in `without` is no fault: a case sees that the options which need it are refused.
  */
 export function lockBackendCases(world: LockBackendWorld): readonly LockBackendCase[] {
   const rules = [

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { granted } from './grant-rules.js';
-import { rule, type Rule } from './stage.js';
+import { rolesWithout, rule, ruleOf, ruleUnder, type Rule } from './stage.js';
 import { promiseOf } from './store-client.js';
 
 /** Endings that make a different name of each, whatever the store makes of case, blanks and separators. */
@@ -66,32 +66,21 @@ export const NAME_RULES: readonly Rule[] = [
 export const ROLE_RULES: readonly Rule[] = [
   rule('reports no owner for a free name', async (stage) => {
     const client = await stage.client();
-    assert.equal(await promiseOf(client.backend.inspect({ name: stage.name })), null);
+    assert.equal(await promiseOf(client.store.inspect({ name: stage.name })), null);
   }),
 
-  rule('frees a name by force and returns its owner, or the service refuses', async (stage) => {
+  ruleOf('forceRelease', 'frees a name by force and returns its owner', async (stage) => {
     const [one, two] = [await stage.client(), await stage.client()];
     const owner = one.ticket();
     await granted(one, stage.name, owner);
-    if (!two.backend.forceRelease) {
-      const locks = await stage.locks();
-      await assert.rejects(locks.forceRelease(stage.name), { code: 'LOCK_CONFIG' });
-      return;
-    }
-    assert.equal(await promiseOf(two.backend.forceRelease({ name: stage.name })), owner);
-    assert.equal(await promiseOf(two.backend.forceRelease({ name: stage.name })), null);
+    assert.equal(await two.forceRelease(stage.name), owner);
+    assert.equal(await two.forceRelease(stage.name), null);
     assert.equal((await one.renew(stage.name, owner)).status, 'not-owner');
     await granted(two, stage.name, two.ticket());
   }),
 
-  rule('lists the names that have an owner, page by page, or the service refuses', async (stage) => {
+  ruleOf('list', 'lists the names that have an owner, page by page', async (stage) => {
     const [one, two] = [await stage.client(), await stage.client()];
-    const { backend } = two;
-    if (!backend.list) {
-      const locks = await stage.locks();
-      await assert.rejects(locks.list(), { code: 'LOCK_CONFIG' });
-      return;
-    }
     const names = Array.from({ length: 30 }, (_, index) => `${stage.name}:list:${index}`);
     for (const name of names) await granted(one, name, one.ticket());
     const freed = one.ticket();
@@ -100,27 +89,20 @@ export const ROLE_RULES: readonly Rule[] = [
     const found = new Set<string>();
     let cursor = '';
     do {
-      const page = await promiseOf(backend.list({ pattern: `${stage.name}:list:*`, cursor, limit: 7 }));
+      const page = await promiseOf(two.store.list!({ pattern: `${stage.name}:list:*`, cursor, limit: 7 }));
       for (const name of page.names) found.add(name);
       cursor = page.cursor;
     } while (cursor !== '');
     assert.deepEqual([...found].toSorted(), names.toSorted());
   }),
 
-  rule('keeps a name for its minimum hold after the holder has ended, or the service refuses', async (stage) => {
+  ruleOf('keep', 'keeps a name for its minimum hold after the holder has ended', async (stage) => {
     const [one, two] = [await stage.client(), await stage.client()];
-    const { backend } = one;
-    if (!backend.keep) {
-      const locks = await stage.locks();
-      await assert.rejects(locks.acquire(stage.name, { minHold: 100 }), { code: 'LOCK_CONFIG' });
-      return;
-    }
     const owner = one.ticket();
     await granted(one, stage.name, owner);
     const rest = 400;
     const sentAt = performance.now();
-    const kept = await promiseOf(backend.keep({ name: stage.name, ticket: owner, rest }));
-    assert.equal(kept.status, 'released');
+    assert.equal((await one.keep(stage.name, owner, rest)).status, 'released');
     for (;;) {
       const ticket = two.ticket();
       const answer = await two.acquire(stage.name, ticket);
@@ -128,27 +110,75 @@ export const ROLE_RULES: readonly Rule[] = [
       assert(answer.remaining <= rest, `${answer.remaining} ms are left of ${rest}`);
       await sleep(10);
     }
-    assert(performance.now() - sentAt >= rest - 2);
-    assert.notEqual((await promiseOf(backend.keep({ name: stage.name, ticket: owner, rest }))).status, 'released');
+    const after = performance.now() - sentAt;
+    assert(after >= rest - 2, `another ticket got the name after ${after} ms of a minimum hold with ${rest} ms left`);
+    assert.notEqual((await one.keep(stage.name, owner, rest)).status, 'released');
   }),
 
-  rule('shows the label of the process that owns a name, if it keeps labels', async (stage) => {
+  ruleOf('keep', 'never lengthens a lease by a minimum hold', async (stage) => {
+    const [one, two] = [await stage.client(), await stage.client()];
+    const owner = one.ticket();
+    await granted(one, stage.name, owner, one.short);
+    assert.equal((await one.keep(stage.name, owner, one.long)).status, 'released');
+    const answer = await two.acquire(stage.name, two.ticket());
+    const left = answer.status === 'busy' ? answer.remaining : 0;
+    assert(left <= one.short, `${left} ms are left of a lease of ${one.short}`);
+    await stage.until('the lease ends', async () => (await two.ownerOf(stage.name)) === undefined);
+  }),
+
+  ruleOf('label', 'shows the label of the process that owns a name', async (stage) => {
     const client = await stage.client();
     const ticket = client.ticket();
     await granted(client, stage.name, ticket);
-    const { process } = client;
-    if (!client.backend.label) return;
-    await client.backend.label({ process, label: 'shop on host:7', ttl: 60_000 });
-    assert.equal((await promiseOf(client.backend.inspect({ name: stage.name })))?.label, 'shop on host:7');
-    await client.backend.label({ process, label: '', ttl: 0 });
-    assert.equal((await promiseOf(client.backend.inspect({ name: stage.name })))?.label, undefined);
+    await client.store.label!('shop on host:7', 60_000);
+    assert.equal((await promiseOf(client.store.inspect({ name: stage.name })))?.label, 'shop on host:7');
+    await client.store.label!('', 0);
+    assert.equal((await promiseOf(client.store.inspect({ name: stage.name })))?.label, undefined);
   }),
 
   rule('answers a ping, and starts without an error', async (stage) => {
-    const backend = await stage.backend();
-    const reported: string[] = [];
-    await backend.start?.({ commandTimeout: 5_000, report: ({ message }) => reported.push(message) });
+    const { store, backend, reported } = await stage.client();
+    await store.start?.();
     await backend.ping();
     for (const message of reported) assert(!message.includes('\n'), message);
+  }),
+
+  ruleUnder(['pause'], 'answers no ping while the store does not answer', async (stage, faults) => {
+    const backend = await stage.backend();
+    await backend.ping();
+    const resume = await faults.pause();
+    let answered = false;
+    try {
+      backend.ping().then(
+        () => (answered = true),
+        () => {},
+      );
+      await sleep(100);
+      assert(!answered, 'a ping was answered while the store was paused: it must ask the store');
+    } finally {
+      await resume();
+    }
+    await stage.until('a ping is answered', () =>
+      backend.ping().then(
+        () => true,
+        () => false,
+      ),
+    );
+  }),
+
+  rule('has every role but those that its world names in `without`', async (stage) => {
+    const client = await stage.client();
+    assert.deepEqual(rolesWithout(client), stage.without.toSorted());
+  }),
+
+  rule('has the service refuse what needs a role that it leaves out', async (stage) => {
+    const { store } = await stage.client();
+    const locks = await stage.locks();
+    const refusal = { code: 'LOCK_CONFIG' };
+    if (!store.forceRelease) await assert.rejects(locks.forceRelease(stage.name), refusal);
+    if (!store.list) await assert.rejects(locks.list(), refusal);
+    if (!store.keep) await assert.rejects(locks.acquire(stage.name, { minHold: 100 }), refusal);
+    const read = { ...refusal, message: /redis\(\)/ };
+    if (!store.downgrade) await assert.rejects(locks.acquire(stage.name, { mode: 'read' }), read);
   }),
 ];

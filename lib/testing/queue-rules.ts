@@ -1,55 +1,57 @@
 import assert from 'node:assert/strict';
-import { granted } from './grant-rules.js';
-import { rule, type Rule, type Stage } from './stage.js';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { assertAbove, granted, lastOf } from './grant-rules.js';
+import { rule, ruleOf, ruleUnder, type Rule, type Stage } from './stage.js';
 import { promiseOf, type GrantMessage, type StoreClient } from './store-client.js';
 
 /** The queue at the store; a store without one must refuse `order: 'fifo'`. */
 export const QUEUE_RULES: readonly Rule[] = [
   rule('keeps a queue, or the service refuses the order of arrival', async (stage) => {
     const locks = await stage.locks();
-    const { queue } = await stage.backend();
+    const { queue } = (await stage.client()).store;
     const call = locks.acquire(stage.name, { order: 'fifo' });
     if (queue && !queue.pace) await (await call).release();
     else await assert.rejects(call, { code: 'LOCK_CONFIG' });
   }),
 
-  rule('hands a released name to the first waiter, and tells its process', async (stage) => {
+  ruleOf('queue', 'hands a released name to the first waiter, and tells its process', async (stage) => {
     const crew = await crewOf(stage, 3);
-    if (!crew) return;
     const [holder, second, third] = crew;
     const [a, b, c] = [holder.ticket(), second.ticket(), third.ticket()];
     await granted(holder, stage.name, a);
     assert.equal((await second.enqueue(stage.name, b)).status, 'busy');
     assert.equal((await third.enqueue(stage.name, c)).status, 'busy');
+    await ask(stage, [second, b], [third, c]);
     await holder.release(stage.name, a);
     const first = await tellsOf(stage, second, b);
     assert.equal(await holder.ownerOf(stage.name), b);
+    await ask(stage, [third, c]);
     await second.release(stage.name, b);
     const next = await tellsOf(stage, third, c);
     assert.equal(await holder.ownerOf(stage.name), c);
-    assert(next.tokens.first > first.tokens.first + first.tokens.count - 1, `token ${next.tokens.first}`);
+    assertAbove(next.tokens.first, lastOf(first.tokens));
   }),
 
-  rule('keeps the position of a ticket that is queued twice', async (stage) => {
+  ruleOf('queue', 'keeps the position of a ticket that is queued twice', async (stage) => {
     const crew = await crewOf(stage, 3);
-    if (!crew) return;
     const [holder, second, third] = crew;
     const [a, b, c] = [holder.ticket(), second.ticket(), third.ticket()];
     await granted(holder, stage.name, a);
     await second.enqueue(stage.name, b);
     await third.enqueue(stage.name, c);
     await second.enqueue(stage.name, b);
+    await ask(stage, [third, c]);
     await holder.release(stage.name, a);
     await grantOf(stage, second, b);
+    await ask(stage, [third, c]);
     await second.release(stage.name, b);
     await grantOf(stage, third, c);
     await third.release(stage.name, c);
     assert.equal(await holder.ownerOf(stage.name), undefined);
   }),
 
-  rule('passes over a ticket that was given up', async (stage) => {
+  ruleOf('queue', 'passes over a ticket that was given up', async (stage) => {
     const crew = await crewOf(stage, 3);
-    if (!crew) return;
     const [holder, second, third] = crew;
     const [a, b, c] = [holder.ticket(), second.ticket(), third.ticket()];
     await granted(holder, stage.name, a);
@@ -63,13 +65,49 @@ export const QUEUE_RULES: readonly Rule[] = [
     assert(!second.isGranted(b));
   }),
 
-  rule('shows the tickets that wait in their order, or leaves them out', async (stage) => {
+  // A session goes on where its process only falls silent: the case of killed processes is theirs.
+  ruleOf(['queue', 'ttl'], 'lets the next ticket in after a waiter that has crashed', async (stage) => {
     const crew = await crewOf(stage, 3);
-    if (!crew) return;
+    const [holder, crashed, third] = crew;
+    const [a, b, c] = [holder.ticket(), crashed.ticket(), third.ticket()];
+    await granted(holder, stage.name, a);
+    await crashed.enqueue(stage.name, b, crashed.short);
+    await third.enqueue(stage.name, c);
+    await ask(stage, [crashed, b], [third, c]);
+    await holder.release(stage.name, a);
+    await grantOf(stage, third, c);
+    assert.equal((await crashed.renew(stage.name, b)).status, 'not-owner');
+    assert.equal(await holder.ownerOf(stage.name), c);
+  }),
+
+  {
+    ...ruleUnder(['cut'], 'says that messages arrive again after every connection was cut', async (stage, faults) => {
+      const crew = await crewOf(stage, 2);
+      const [holder, other] = crew;
+      const isTold = async (): Promise<boolean> => {
+        const [a, b] = [holder.ticket(), other.ticket()];
+        const name = `${stage.name}:${a}`;
+        await holder.acquire(name, a);
+        await other.enqueue(name, b);
+        await holder.release(name, a);
+        await sleep(100);
+        return other.isGranted(b);
+      };
+      await stage.until('messages arrive', isTold);
+      other.reconnections = 0;
+      await faults.cut();
+      await stage.until('the backend says that messages arrive again', () => other.reconnections > 0);
+      await stage.until('messages arrive again', () => isTold().catch(() => false));
+    }),
+    roles: ['queue'],
+  },
+
+  ruleOf('queue', 'shows the tickets that wait in their order, or leaves them out', async (stage) => {
+    const crew = await crewOf(stage, 3);
     const [holder, second, third] = crew;
     const [a, b, c] = [holder.ticket(), second.ticket(), third.ticket()];
     const waiters = async () => {
-      const state = await promiseOf(third.backend.inspect({ name: stage.name }));
+      const state = await promiseOf(third.store.inspect({ name: stage.name }));
       return state?.waiters?.map(({ ticket }) => ticket);
     };
     await granted(holder, stage.name, a);
@@ -77,16 +115,17 @@ export const QUEUE_RULES: readonly Rule[] = [
     await second.enqueue(stage.name, b);
     await third.enqueue(stage.name, c);
     assert.deepEqual(await waiters(), [b, c]);
+    await ask(stage, [second, b], [third, c]);
     await holder.release(stage.name, a);
     await grantOf(stage, second, b);
+    await ask(stage, [third, c]);
     assert.deepEqual(await waiters(), [c]);
     await third.release(stage.name, c);
     assert.deepEqual(await waiters(), []);
   }),
 
-  rule('never queues a ticket by a heartbeat, nor one that must not wait', async (stage) => {
+  ruleOf('queue', 'never queues a ticket by a heartbeat, nor one that must not wait', async (stage) => {
     const crew = await crewOf(stage, 2);
-    if (!crew) return;
     const [holder, other] = crew;
     const a = holder.ticket();
     await granted(holder, stage.name, a);
@@ -97,9 +136,8 @@ export const QUEUE_RULES: readonly Rule[] = [
     assert.equal(await holder.ownerOf(stage.name), undefined);
   }),
 
-  rule('requeues: another process comes first, then this one again', async (stage) => {
+  ruleOf('queue', 'requeues: another process comes first, then this one again', async (stage) => {
     const crew = await crewOf(stage, 2);
-    if (!crew) return;
     const [holder, other] = crew;
     const [a, again, b] = [holder.ticket(), holder.ticket(), other.ticket()];
     await granted(holder, stage.name, a);
@@ -112,9 +150,8 @@ export const QUEUE_RULES: readonly Rule[] = [
     assert.equal(await other.ownerOf(stage.name), again);
   }),
 
-  rule('grants a requeued name again if nobody waits', async (stage) => {
+  ruleOf('queue', 'grants a requeued name again if nobody waits', async (stage) => {
     const crew = await crewOf(stage, 1);
-    if (!crew) return;
     const [holder] = crew;
     const [a, again] = [holder.ticket(), holder.ticket()];
     await granted(holder, stage.name, a);
@@ -127,7 +164,9 @@ export const QUEUE_RULES: readonly Rule[] = [
     'tells a process that keeps a released name that another one waits, or the service refuses "linger"',
     async (stage) => {
       const [one, two] = [await stage.locks(), await stage.locks()];
-      const { queue, name } = await stage.backend();
+      const { store, backend } = await stage.client();
+      const { queue } = store;
+      const { name } = backend;
       const options = { ttl: 600_000, linger: 300_000 };
       if (name !== 'memory' && (!queue || queue.pace)) {
         return assert.rejects(one.acquire(stage.name, options), { code: 'LOCK_CONFIG' });
@@ -138,14 +177,13 @@ export const QUEUE_RULES: readonly Rule[] = [
       const lingers = async () => (await hold(), two.isLocked(stage.name));
       if (name !== 'memory') await stage.until('the name stays with its process', lingers);
       const next = await two.acquire(stage.name, { wait: 60_000 });
-      assert(next.fencingToken > last, `token ${next.fencingToken} after ${last}`);
+      assertAbove(next.fencingToken, last);
       await next.release();
     },
   ),
 
-  rule('loses no waiter that queues while a release commits', async (stage) => {
+  ruleOf('queue', 'loses no waiter that queues while a release commits', async (stage) => {
     const crew = await crewOf(stage, 2);
-    if (!crew) return;
     const [holder, other] = crew;
     for (let round = 0; round < 50; round++) {
       const name = `${stage.name}:${round}`;
@@ -158,11 +196,14 @@ export const QUEUE_RULES: readonly Rule[] = [
   }),
 ];
 
-async function crewOf<N extends 1 | 2 | 3>(stage: Stage, size: N): Promise<Crew[N] | undefined> {
+/** Asks as waiters do: on a slow machine, their last requests may be too long ago for them to count as alive. */
+async function ask({ name }: Stage, ...waiting: readonly (readonly [StoreClient, string])[]): Promise<void> {
+  await Promise.all(waiting.map(([client, ticket]) => client.beat(name, ticket)));
+}
+
+async function crewOf<N extends 1 | 2 | 3>(stage: Stage, size: N): Promise<Crew[N]> {
   const clients = [];
   for (let index = 0; index < size; index++) clients.push(await stage.client());
-  const [{ backend }] = clients as [StoreClient];
-  if (!backend.queue || backend.queue.pace) return undefined;
   await Promise.all(clients.map((client) => client.listen()));
   return clients as unknown as Crew[N];
 }

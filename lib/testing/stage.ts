@@ -1,16 +1,15 @@
 import assert from 'node:assert/strict';
+import type { ChildProcess } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { LockBackend } from '../contracts/lock-backend.js';
 import type { Lock } from '../lock/hold/lock.js';
 import type { LockService } from '../lock/lock.service.js';
-import { StoreClient } from './store-client.js';
+import { COMMAND_TIMEOUT, StoreClient } from './store-client.js';
 import { testServices } from './wire.js';
 
 /** How long (ms) a case waits for what must come: the machine may be slow. */
 const PATIENCE = 30_000;
-/** How long (ms) a service waits for an answer of the store, for the same reason. */
-const COMMAND_TIMEOUT = 5_000;
 
 /** What one case uses: backends, processes and services that end with it, and names that no other case has. */
 export class Stage {
@@ -19,7 +18,15 @@ export class Stage {
   private readonly backends = new Set<LockBackend>();
   private readonly services: (() => Promise<void>)[] = [];
 
-  constructor(private readonly world: LockBackendWorld) {}
+  constructor(
+    private readonly world: LockBackendWorld,
+    private readonly roles: readonly BackendRole[],
+  ) {}
+
+  /** The roles that the backend leaves out, as its world says. */
+  get without(): readonly BackendRole[] {
+    return this.world.without ?? [];
+  }
 
   async backend(): Promise<LockBackend> {
     const backend = await this.world.open();
@@ -29,7 +36,11 @@ export class Stage {
 
   /** A process that sends single requests. */
   async client(prefix?: string): Promise<StoreClient> {
-    return new StoreClient(await this.backend(), prefix);
+    const client = new StoreClient(await this.backend(), prefix);
+    const lacks = this.roles.find((role) => rolesWithout(client).includes(role));
+    if (lacks)
+      assert.fail(`the backend has no "${lacks}": name it in \`without\` of the world, if it is to be left out`);
+    return client;
   }
 
   /** A process with a `LockService`. */
@@ -77,10 +88,18 @@ export interface StoreFaults {
   loseReplies(): Promise<() => Promise<void>>;
   /** The store ends the session in which this backend holds its locks. */
   killSession(backend: LockBackend): Promise<void>;
+  /** Starts another process, in which `testServices({ backend }).answerCases()` runs. The cases kill it. */
+  fork(): ChildProcess | Promise<ChildProcess>;
 }
 
 /** The name of a fault. */
 export type StoreFault = keyof StoreFaults;
+
+/**
+ * What a backend may leave out. `queue`: one that sends messages, without `pace`. `ttl`: leases that end by themselves;
+ * the others are methods of `LockStore`.
+ */
+export type BackendRole = 'acquireSeveral' | 'downgrade' | 'forceRelease' | 'keep' | 'label' | 'list' | 'queue' | 'ttl';
 
 /** One store, and how to reach it. */
 export interface LockBackendWorld {
@@ -90,6 +109,8 @@ export interface LockBackendWorld {
    */
   open(): LockBackend | Promise<LockBackend>;
   readonly faults?: Partial<StoreFaults>;
+  /** The roles that the backend leaves out. A case fails where the backend has one of them, or lacks another one. */
+  readonly without?: readonly BackendRole[];
 }
 
 /** One rule that every backend keeps. */
@@ -98,8 +119,8 @@ export interface LockBackendCase {
   readonly name: string;
   /** The faults that the case makes. */
   readonly needs: readonly StoreFault[];
-  /** Those of them that the world cannot make: report the case as skipped. */
-  readonly missing: readonly StoreFault[];
+  /** The faults that the world cannot make, and the roles that the backend leaves out: report the case as skipped. */
+  readonly missing: readonly (StoreFault | BackendRole)[];
   /** Rejects with an `AssertionError` when the backend breaks the rule. Takes up to a minute where leases must end. */
   run(): Promise<void>;
 }
@@ -134,12 +155,33 @@ export class ProtectedResource {
 export interface Rule {
   readonly name: string;
   readonly needs: readonly StoreFault[];
+  readonly roles: readonly BackendRole[];
   readonly body: (stage: Stage, faults: StoreFaults) => Promise<void>;
 }
 
 export function rule(name: string, body: (stage: Stage) => Promise<void>): Rule {
-  return { name, needs: [], body };
+  return { name, needs: [], roles: [], body };
 }
+
+/** A rule of those backends alone that have the roles. */
+export function ruleOf(
+  roles: BackendRole | readonly BackendRole[],
+  name: string,
+  body: (stage: Stage) => Promise<void>,
+): Rule {
+  return { name, needs: [], roles: typeof roles === 'string' ? [roles] : roles, body };
+}
+
+/** The roles that a backend leaves out, sorted. */
+export function rolesWithout({ store, backend }: StoreClient): readonly BackendRole[] {
+  const { queue } = store;
+  const left: BackendRole[] = METHODS.filter((method) => store[method] === undefined);
+  if (!queue || queue.pace) left.push('queue');
+  if (backend.traits.lease !== 'ttl') left.push('ttl');
+  return left;
+}
+
+const METHODS = ['acquireSeveral', 'downgrade', 'forceRelease', 'keep', 'label', 'list'] as const;
 
 /** A rule that is seen only under faults: `body` uses no others than those of `needs`. */
 export function ruleUnder<F extends StoreFault>(
@@ -147,16 +189,17 @@ export function ruleUnder<F extends StoreFault>(
   name: string,
   body: (stage: Stage, faults: Pick<StoreFaults, F>) => Promise<void>,
 ): Rule {
-  return { name, needs, body };
+  return { name, needs, roles: [], body };
 }
 
 export function casesOf(rules: readonly Rule[], world: LockBackendWorld): readonly LockBackendCase[] {
-  const { faults = {} } = world;
-  return rules.map(({ name, needs, body }) => {
-    const missing = needs.filter((need) => faults[need] === undefined);
+  const { faults = {}, without = [] } = world;
+  return rules.map(({ name, needs, roles, body }) => {
+    const unable = needs.filter((need) => faults[need] === undefined);
+    const missing = [...unable, ...roles.filter((role) => without.includes(role))];
     const run = async (): Promise<void> => {
-      if (missing.length > 0) throw new Error(`The world cannot ${missing.join(', ')}: skip the case "${name}"`);
-      const stage = new Stage(world);
+      if (missing.length > 0) throw new Error(`The world has no ${missing.join(', ')}: skip the case "${name}"`);
+      const stage = new Stage(world, roles);
       try {
         await body(stage, faults as StoreFaults);
       } finally {

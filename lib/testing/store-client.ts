@@ -3,6 +3,7 @@ import type {
   AcquireAnswer,
   LockBackend,
   LockQueue,
+  LockStore,
   Pending,
   QueueAnswer,
   QueueMessage,
@@ -11,12 +12,22 @@ import type {
   TokenRange,
 } from '../contracts/lock-backend.js';
 
+/** How long (ms) a service waits for an answer of the store: the machine may be slow. */
+export const COMMAND_TIMEOUT = 5_000;
+
 export type GrantMessage = Extract<QueueMessage, { kind: 'grant' }>;
 
 /** One process at the store, which sends single requests. */
 export class StoreClient {
   readonly process = randomUUID();
   readonly messages: QueueMessage[] = [];
+  /** What the store reported. */
+  readonly reported: string[] = [];
+  readonly store: LockStore;
+  /** How often the store said that a connection has opened. */
+  connections = 0;
+  /** How often it said that messages arrive again. */
+  reconnections = 0;
   /** A lease (ms) that lasts for a whole case. */
   readonly long: number;
   /** A lease (ms) that a case waits for, where the store ends leases by `ttl`. */
@@ -26,8 +37,18 @@ export class StoreClient {
 
   constructor(
     readonly backend: LockBackend,
-    private readonly prefix?: string,
+    prefix?: string,
   ) {
+    this.store = backend.open({
+      prefix,
+      process: this.process,
+      commandTimeout: COMMAND_TIMEOUT,
+      report: ({ message }) => this.reported.push(message),
+      message: (message) => this.messages.push(message),
+      lost: () => {},
+      connected: () => (this.connections += 1),
+      reconnected: () => (this.reconnections += 1),
+    });
     this.long = Math.max(60_000, backend.traits.leastLease);
     this.short = Math.max(1_500, backend.traits.leastLease);
   }
@@ -50,52 +71,61 @@ export class StoreClient {
     ttl = this.long,
     leastToken?: number,
   ): Promise<AcquireAnswer> {
-    const { prefix, backend } = this;
-    const asked = { prefix, ticket, mode: this.modeOf(ticket), ttl, leastToken };
-    if (typeof name === 'string') return promiseOf(backend.acquire({ name, ...asked }));
-    return promiseOf(backend.acquireSeveral!({ names: name, ...asked }));
+    const { store } = this;
+    const asked = { ticket, mode: this.modeOf(ticket), ttl, leastToken };
+    if (typeof name === 'string') return promiseOf(store.acquire({ name, ...asked }));
+    return promiseOf(store.acquireSeveral!({ names: name, ...asked }));
   }
 
   renew(name: string, ticket: string, ttl = this.long): Promise<RenewAnswer> {
-    const [answer] = this.backend.renew([{ prefix: this.prefix, name, ticket, ttl }]);
+    const [answer] = this.store.renew([{ name, ticket, ttl }]);
     return promiseOf(answer as Pending<RenewAnswer>);
   }
 
   release(name: string, ticket: string): Promise<ReleaseAnswer> {
-    return promiseOf(this.backend.release({ prefix: this.prefix, name, ticket }));
+    return promiseOf(this.store.release({ name, ticket }));
   }
 
   mint(name: string, ticket: string, leastToken = 0): Promise<TokenRange | null> {
-    return promiseOf(this.backend.mint({ prefix: this.prefix, name, ticket, leastToken }));
+    return promiseOf(this.store.mint({ name, ticket, leastToken }));
+  }
+
+  /** Asks once, as a ticket that waits for the name. */
+  async waitFor(name: string, ticket: string): Promise<AcquireAnswer> {
+    const { store, long: ttl } = this;
+    const request = { name, ticket, mode: this.modeOf(ticket), ttl };
+    if (store.queue) return promiseOf(store.queue.enqueue({ ...request, claim: ttl }));
+    return promiseOf(store.acquire({ ...request, waits: true }));
+  }
+
+  keep(name: string, ticket: string, rest: number): Promise<ReleaseAnswer> {
+    return promiseOf(this.store.keep!({ name, ticket, rest }));
+  }
+
+  forceRelease(name: string): Promise<string | readonly string[] | null> {
+    return promiseOf(this.store.forceRelease!({ name }));
   }
 
   async ownerOf(name: string): Promise<string | undefined> {
-    return (await promiseOf(this.backend.inspect({ prefix: this.prefix, name })))?.owner;
+    return (await promiseOf(this.store.inspect({ name })))?.owner;
   }
 
   async listen(): Promise<void> {
-    await this.backend.queue?.listen({
-      prefix: this.prefix,
-      process: this.process,
-      onMessage: (message) => this.messages.push(message),
-      onReconnect: () => {},
-    });
+    await this.store.queue?.listen();
   }
 
   enqueue(name: string, ticket: string, claim = this.long): Promise<QueueAnswer> {
     const [mode, ttl] = [this.modeOf(ticket), this.long];
-    return promiseOf(this.queue.enqueue({ prefix: this.prefix, name, ticket, mode, ttl, claim }));
+    return promiseOf(this.queue.enqueue({ name, ticket, mode, ttl, claim }));
   }
 
   /** Asks for the name without waiting for it. */
   tryOnce(name: string, ticket: string): Promise<QueueAnswer> {
-    return promiseOf(
-      this.queue.enqueue({ prefix: this.prefix, name, ticket, mode: this.modeOf(ticket), ttl: this.long }),
-    );
+    return promiseOf(this.queue.enqueue({ name, ticket, mode: this.modeOf(ticket), ttl: this.long }));
   }
 
   beat(name: string, ticket: string): Promise<QueueAnswer | { status: 'gone' }> {
-    return promiseOf(this.queue.beat({ prefix: this.prefix, name, ticket, mode: this.modeOf(ticket), ttl: this.long }));
+    return promiseOf(this.queue.beat({ name, ticket, mode: this.modeOf(ticket), ttl: this.long }));
   }
 
   requeue(
@@ -103,7 +133,7 @@ export class StoreClient {
     ticket: string,
     again: string,
   ): Promise<QueueAnswer | { status: 'not-owner'; resent: boolean }> {
-    return promiseOf(this.queue.requeue({ prefix: this.prefix, name, ticket, again, claim: this.long }));
+    return promiseOf(this.queue.requeue({ name, ticket, again, claim: this.long }));
   }
 
   private modeOf(ticket: string): 'read' | 'write' {
@@ -111,8 +141,8 @@ export class StoreClient {
   }
 
   private get queue(): LockQueue {
-    if (!this.backend.queue) throw new Error('The backend has no queue');
-    return this.backend.queue;
+    if (!this.store.queue) throw new Error('The store has no queue');
+    return this.store.queue;
   }
 
   /** Whether a message granted the name to this ticket. */

@@ -6,7 +6,9 @@ import { CacheRuntime } from '../cache/cache-runtime.js';
 import { CacheService } from '../cache/cache.service.js';
 import { FirstLevel } from '../cache/values/first-level.js';
 import { isCacheStoreProvider } from '../contracts/cache-store.js';
+import { messageOf } from '../errors/limited-log.js';
 import { LockConfigError } from '../errors/lock-errors.js';
+import type { Lock } from '../lock/hold/lock.js';
 import { LockBackends } from '../lock/line/lock-backends.js';
 import { LockService } from '../lock/lock.service.js';
 import { IdempotencyService } from '../primitives/idempotency/idempotency.service.js';
@@ -46,6 +48,11 @@ export interface TestServices {
   readonly rateLimits: RateLimiter;
   /** No decorated method needs it. */
   readonly latches: CountDownLatch;
+  /**
+   * Does what cases of `lockBackendCases` ask of another process: for the program that `fork` of a world starts. It
+   * runs until the case kills it.
+   */
+  answerCases(): void;
   /** Ends all holds. Needed only by a test that leaves a lock held. */
   close(): Promise<void>;
 }
@@ -75,8 +82,70 @@ export function testServices(options: Omit<RedisLockModuleOptions, 'redis'> = {}
     idempotency: new IdempotencyService(primitives, locks),
     rateLimits: new RateLimiter(primitives, () => new MemoryRateLimitStore()),
     latches: new CountDownLatch(primitives),
+    answerCases: () => answerCases(locks),
     close: () => locks.onApplicationShutdown(),
   };
+}
+
+/** What a case asks of another process: to take a name. */
+export interface Wanted {
+  readonly name: string;
+  readonly ttl?: number;
+  readonly wait?: number;
+  /** Takes the name twice, and blocks the event loop while it has what is left of the first `ttl`. */
+  readonly blocks?: true;
+}
+
+/** What the process tells of it. `token`: of the lock, or `null` where the name was busy. */
+export type Told = { readonly token: number | null } | { readonly failed: string };
+
+function answerCases(locks: LockService): void {
+  /** Kept: a lock that nobody keeps may be lost. */
+  const held: Lock[] = [];
+  const take = async ({ name, blocks, ...options }: Wanted): Promise<number | null> => {
+    if (blocks) return blockAsNextHolder(locks, name, options.ttl ?? 0);
+    const lock = await locks.tryAcquire(name, options);
+    if (lock) held.push(lock);
+    return lock?.fencingToken ?? null;
+  };
+  const tell = (told: Told | 'ready') => process.send?.(told);
+  process.on('message', (wanted: Wanted) => {
+    take(wanted).then(
+      (token) => tell({ token }),
+      (error: unknown) => tell({ failed: messageOf(error) }),
+    );
+  });
+  // The process that runs the cases has ended without killing this one.
+  process.once('disconnect', () => process.exit());
+  tell('ready');
+}
+
+/** How often a slow machine may let a lease end too early. */
+const MOST_TRIES = 5;
+
+/** Gets the name from another caller of this process, whose lease of `ttl` would end while the event loop stands. */
+async function blockAsNextHolder(locks: LockService, name: string, ttl: number): Promise<number> {
+  let began = false;
+  const body = async (lock: Lock) => {
+    began = true;
+    const end = performance.now() + 1.5 * ttl;
+    while (performance.now() < end);
+    // Its answer comes after that to the renewal.
+    await locks.isLocked(name).catch(() => {});
+    lock.assertHeld();
+    return lock.fencingToken;
+  };
+  for (let again = 1; ; again++) {
+    const first = await locks.acquire(name, { ttl, renew: false, wait: 60_000 });
+    const second = locks.withLock(name, { ttl: 10 * ttl, wait: 60_000 }, body);
+    await first.release().catch(() => {});
+    try {
+      return await second;
+    } catch (error) {
+      // On a slow machine, the first lease may end before its next holder begins.
+      if (began || again === MOST_TRIES) throw error;
+    }
+  }
 }
 
 /** The services by their names in `TestServices`. */
@@ -88,7 +157,10 @@ const INJECTED_AS = {
   semaphores: SEMAPHORES,
   idempotency: IDEMPOTENCY,
   rateLimits: RATE_LIMITS,
-} satisfies Record<Exclude<keyof TestServices, 'latches' | 'close'>, InjectedService<{ readonly closed: boolean }>>;
+} satisfies Record<
+  Exclude<keyof TestServices, 'latches' | 'answerCases' | 'close'>,
+  InjectedService<{ readonly closed: boolean }>
+>;
 
 /**
  * Gives an instance that a unit test made with `new` what its decorated methods need: by default, locks and a cache in

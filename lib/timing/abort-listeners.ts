@@ -1,7 +1,7 @@
-import { LinkedList } from './brief-collections.js';
+import { LinkedList, PlaceOf } from './brief-collections.js';
 
 interface Shared {
-  readonly listeners: LinkedList<() => void>;
+  readonly listeners: LinkedList<PlaceOf<() => void>>;
   readonly onAbort: () => void;
 }
 
@@ -15,7 +15,7 @@ const shared = new WeakMap<AbortSignal, Shared>();
 export function listenToAbort(signal: AbortSignal, listener: () => void): { leave(): void } {
   const { listeners, onAbort } = sharedOf(signal);
   if (!listeners.first) signal.addEventListener('abort', onAbort, { once: true });
-  const place = listeners.push(listener);
+  const place = listeners.push(new PlaceOf(listener));
   return {
     leave: () => {
       if (place.leave() && !listeners.first) signal.removeEventListener('abort', onAbort);
@@ -26,9 +26,9 @@ export function listenToAbort(signal: AbortSignal, listener: () => void): { leav
 function sharedOf(signal: AbortSignal): Shared {
   let found = shared.get(signal);
   if (!found) {
-    const listeners = new LinkedList<() => void>();
+    const listeners = new LinkedList<PlaceOf<() => void>>();
     const onAbort = () => {
-      for (let place = listeners.firstPlace; place; place = listeners.firstPlace) {
+      for (let place = listeners.first; place; place = listeners.first) {
         place.leave();
         place.value();
       }

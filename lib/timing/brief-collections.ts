@@ -1,71 +1,105 @@
 // Collections for values that stay in them briefly: V8 keeps what was in a `Map` or a `Set` for longer.
 
-/** The place of a value in a list. The value can leave at any time, at constant cost. */
-export class Place<T> {
-  before: Place<T> | undefined;
-  after: Place<T> | undefined;
+/**
+ * What can be in a list, which it can leave at any time, at constant cost. It is its own place there: an object for the
+ * place would need more memory than all else that a waiting caller has to remember. Who extends it gives its fields
+ * their values.
+ */
+export abstract class Place {
+  declare before: this | undefined;
+  declare after: this | undefined;
+  /** The list that it is in. */
+  declare list: LinkedList<Place> | undefined;
 
-  constructor(
-    readonly value: T,
-    private list: LinkedList<T> | undefined,
-  ) {}
-
-  /** Removes the value; `false` when it was removed before. */
+  /** Leaves the list; `false` when it left before. */
   leave(): boolean {
     const { list } = this;
     if (!list) return false;
     const { before, after } = this;
     if (before) before.after = after;
-    else list.head = after;
+    else list.first = after;
     if (after) after.before = before;
-    else list.tail = before;
+    else list.last = before;
     this.list = this.before = this.after = undefined;
     return true;
   }
 }
 
+/** The place of something that cannot be its own. */
+export class PlaceOf<T> extends Place {
+  constructor(readonly value: T) {
+    super();
+    this.before = this.after = this.list = undefined;
+  }
+}
+
 /**
- * Values in order of arrival. A `Set` or a `Map` would do the same, but V8 links each table that such a collection has
+ * Places in order of arrival. A `Set` or a `Map` would do the same, but V8 links each table that such a collection has
  * outgrown to the next one. Thousands of short-lived objects then all survive the young generation's garbage
  * collection.
  */
-export class LinkedList<T> {
-  /** @internal for `Place` */
-  head: Place<T> | undefined;
-  /** @internal for `Place` */
-  tail: Place<T> | undefined;
+export class LinkedList<P extends Place> {
+  first: P | undefined = undefined;
+  last: P | undefined = undefined;
 
-  get first(): T | undefined {
-    return this.head?.value;
-  }
-
-  get last(): T | undefined {
-    return this.tail?.value;
-  }
-
-  get firstPlace(): Place<T> | undefined {
-    return this.head;
-  }
-
-  /** Whether there are two or more. */
-  get several(): boolean {
-    return this.head !== this.tail;
-  }
-
-  push(value: T): Place<T> {
-    const place = new Place(value, this);
-    place.before = this.tail;
-    if (this.tail) this.tail.after = place;
-    else this.head = place;
-    this.tail = place;
+  /** The place must be in no list. */
+  push(place: P): P {
+    const { last } = this;
+    place.list = this;
+    place.before = last;
+    if (last) last.after = place;
+    else this.first = place;
+    this.last = place;
     return place;
   }
 
   /** A copy, which does not change with the list. */
+  toArray(): P[] {
+    const places: P[] = [];
+    for (let place = this.first; place; place = place.after) places.push(place);
+    return places;
+  }
+}
+
+/** What a roster has. */
+export interface Listed {
+  /** Where the roster has it; below 0 while it is in none. */
+  index: number;
+}
+
+/** A roster with less than a quarter of this number gives its memory back. */
+const ROOM = 256;
+
+/** Objects in no order. Each knows where it is, and so leaves at constant cost. */
+export class Roster<T extends Listed> {
+  private readonly listed: (T | undefined)[] = [];
+  size = 0;
+
+  add(one: T): void {
+    one.index = this.size;
+    this.listed[this.size++] = one;
+  }
+
+  /** `false` when it was removed before. */
+  remove(one: T): boolean {
+    const { index } = one;
+    if (index < 0) return false;
+    const { listed } = this;
+    const last = listed[--this.size] as T;
+    // Not by `pop`, which allocates the memory anew for each that comes after the last one has left.
+    listed[this.size] = undefined;
+    if (last !== one) {
+      listed[index] = last;
+      last.index = index;
+    }
+    one.index = -1;
+    if (listed.length > ROOM && this.size < listed.length / 4) listed.length = this.size;
+    return true;
+  }
+
+  /** A copy, which does not change with the roster. */
   toArray(): T[] {
-    const values: T[] = [];
-    for (let place = this.head; place; place = place.after) values.push(place.value);
-    return values;
+    return this.listed.slice(0, this.size) as T[];
   }
 }
 

@@ -49,11 +49,12 @@ export class PaymentProvider implements AsyncDisposable {
 
   /**
    * Answers no call until more than `limit` calls are there at once, or until `patience` ms after `limit` of them are
-   * there: slow processes reach the limit, too, and a call beyond it has time to arrive.
+   * there: slow processes reach the limit, too, and a call beyond it has time to arrive. Returns what ends that now.
    */
-  gather(limit: number, patience: number): void {
+  gather(limit: number, patience: number): () => void {
     this.mostAtOnce = 0;
     this.gathering = new Gathering(limit, patience);
+    return this.gathering.end;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -87,7 +88,7 @@ const LONGEST_GATHERING = 10_000;
 
 class Gathering {
   private readonly over: Promise<void>;
-  private end!: () => void;
+  end!: () => void;
   private timer: NodeJS.Timeout;
   private ended = false;
 

@@ -4,6 +4,7 @@ import { eventually } from '../support/eventually.js';
 import { type LockApp, startLockApp } from '../support/lock-app.js';
 import { startPgBouncer } from '../support/servers/pgbouncer.js';
 import { type PostgresServer, startPostgresServer } from '../support/servers/postgres-server.js';
+import { openBackend } from '../support/open-backend.js';
 
 const [CALLERS, ROUNDS] = [20, 10];
 const NO_MESSAGES = /messages of the locks do not arrive: is there a pooler in transaction mode\?/;
@@ -80,8 +81,8 @@ describe('behind a pooler in transaction mode', () => {
     for (const client of clients) await client.query('COMMIT');
     for (const client of clients) client.release();
     await pool.end();
-    const backend = advisory(pooler.url);
-    await expect(backend.start?.({ commandTimeout: 10_000, report: () => {} })).rejects.toThrow(REFUSED);
+    const backend = openBackend(advisory(pooler.url));
+    await expect(backend.start?.()).rejects.toThrow(REFUSED);
     await backend.close?.();
   });
 
@@ -89,7 +90,7 @@ describe('behind a pooler in transaction mode', () => {
     const settings = { server_reset_query: 'DEALLOCATE ALL', server_reset_query_always: 1 };
     await using pooler = await startPgBouncer(server, 'transaction', 3, settings);
     // Below the layer that asks nothing after a refusal: each call looks for the pooler again.
-    const backends = [advisory(pooler.url), advisory(pooler.url)];
+    const backends = [1, 2].map(() => openBackend(advisory(pooler.url)));
     for (let round = 0; round < 40; round++) {
       const request = { name: `lent:${round}`, ttl: 60_000 };
       const taken = backends.map((backend, index) => backend.acquire({ ...request, ticket: `${index}:${round}` }));

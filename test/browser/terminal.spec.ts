@@ -1,6 +1,7 @@
 import { fileURLToPath } from 'node:url';
 import type { Browser, Page } from 'playwright-core';
 import sharp from 'sharp';
+import { madeProgram } from '../support/child.js';
 import { PROGRAM } from '../support/cli.js';
 import { eventually } from '../support/eventually.js';
 import { startLockApp } from '../support/lock-app.js';
@@ -10,7 +11,7 @@ import { startRedisServer } from '../support/servers/redis-server.js';
 import { Terminal } from '../support/terminal.js';
 
 const XTERM = fileURLToPath(new URL('../../node_modules/@xterm/xterm/', import.meta.url));
-const DEMO = fileURLToPath(new URL('../../dist-sample/demo/main.js', import.meta.url));
+const DEMO = madeProgram('dist-sample/demo/main.js');
 
 let browser: Browser;
 beforeAll(async () => {

@@ -19,6 +19,7 @@ import {
   toHear,
   begin,
 } from './each-cache-store.js';
+import { CACHE_CASES } from './wrong-cache-stores.js';
 
 eachCacheStore(() => {
   describe('a load', () => {
@@ -265,16 +266,11 @@ eachCacheStore(() => {
       await eventually(() => ours.heard.slice(before).some((message) => woken.includes(message)));
     });
 
-    it('fences the load before it, and not the one after it', async () => {
-      const first = await begin();
-      await other.invalidate({ key });
-      const second = await begin();
-      expect(await commit(first, 'old')).toBe(false);
-      expect(await read()).toBeNull();
-      expect(await commit(second, 'new')).toBe(true);
-      expect(await commit(first, 'old')).toBe(false);
-      expect(await read()).toBe('new');
-    });
+    it('fences the load before it, and not the one after it', () =>
+      CACHE_CASES['fences the load before it, and not the one after it'](store, other, key));
+
+    it('leaves nothing of a value that it invalidates', () =>
+      CACHE_CASES['leaves nothing of a value that it invalidates'](store, other, key));
 
     it('is published to every process, even if there was no value', async () => {
       await other.invalidate({ key });

@@ -211,6 +211,14 @@ eachCacheStore(() => {
       expect(await read()).toBe(data);
     });
 
+    it('are made by each other call, where some fail that are sent with them', async () => {
+      await set('text');
+      const keys = [`${key}:1`, key, `${key}:2`, key, key, `${key}:1`, key];
+      const counted = await Promise.allSettled(keys.map((each) => store.increment({ key: each, by: 1, ttl: LONG })));
+      const outcomes = counted.map((outcome) => (outcome.status === 'fulfilled' ? outcome.value : 'failed'));
+      expect(outcomes).toEqual([1, 'failed', 1, 'failed', 'failed', 2, 'failed']);
+    });
+
     it('do not pass 64 bits', async () => {
       await set('9223372036854775807');
       const [failed] = await Promise.allSettled([store.increment({ key, by: 1, ttl: LONG })]);

@@ -1,6 +1,6 @@
 import { memory, type LockService, type RedisLockModuleOptions } from 'nest-redis-lock';
 import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
-import { type LockApp, PATIENT, startLockApp } from '../support/lock-app.js';
+import { type LockApp, patient, startLockApp } from '../support/lock-app.js';
 
 let server: RedisServer;
 
@@ -24,7 +24,7 @@ export function eachLockBackend(cases: () => void): void {
   describe.each(['redis', 'memory'] as const)('LockService on %s', (kind) => {
     beforeAll(async () => {
       const shared = memory();
-      options = () => ({ ...(kind === 'redis' ? { redis: server.url } : { backend: shared }), ...PATIENT });
+      options = () => patient(kind === 'redis' ? { redis: server.url } : { backend: shared });
       [one, two] = await Promise.all([startLockApp(options()), startLockApp(options())]);
       [locks, others] = [one.locks, two.locks];
     });

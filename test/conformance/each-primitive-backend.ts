@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { IdempotencyService, memory, type RedisLockModuleOptions } from 'nest-redis-lock';
-import { type LockApp, PATIENT, startLockApp } from '../support/lock-app.js';
+import { type LockApp, startLockApp } from '../support/lock-app.js';
 import { startRedisCluster } from '../support/servers/redis-cluster.js';
 import { startRedisSentinel } from '../support/servers/redis-sentinel.js';
 import { startRedisServer } from '../support/servers/redis-server.js';
@@ -52,7 +52,7 @@ export function eachPrimitiveBackend(subject: string, cases: () => void): void {
     let world: PrimitiveWorld;
     beforeAll(async () => {
       world = await start();
-      const open = () => startLockApp({ ...world.options(), ...PATIENT });
+      const open = () => startLockApp(world.options());
       apps = await Promise.all([open(), open()]);
     });
     afterAll(async () => {
@@ -84,7 +84,7 @@ export function eachIdempotency(cases: () => void): void {
     let world: PrimitiveWorld;
     beforeAll(async () => {
       world = await start();
-      startAnother = (options) => startLockApp({ ...world.options(), ...PATIENT, ...options });
+      startAnother = (options) => startLockApp({ ...world.options(), ...options });
       [one, two] = await Promise.all([startAnother({}), startAnother({})]);
       [service, others] = [one.app.get(IdempotencyService), two.app.get(IdempotencyService)];
     });

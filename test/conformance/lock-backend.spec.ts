@@ -6,12 +6,12 @@ import { FaultProxy } from '../support/fault-proxy.js';
 import { pausePostgres } from '../support/paused-postgres.js';
 import { startPostgresServer } from '../support/servers/postgres-server.js';
 import { startRedlockNodes } from '../support/servers/redlock-nodes.js';
-import { conforms, type WorldKind } from './conforms.js';
-import { redisClusterWorld, redisSentinelWorld, redisWorld } from './redis-worlds.js';
+import { conforms, otherProcess, SESSIONS_LEAVE_OUT, type WorldKind } from './conforms.js';
 
 /** Processes are modules that share one instance. */
 const memoryWorld: WorldKind = {
   faults: [],
+  without: ['queue'],
   start: async () => {
     const backend = memory();
     return { open: () => backend, stop: () => backend.close() };
@@ -21,11 +21,12 @@ const memoryWorld: WorldKind = {
 /** Several independent Redis, which all have the same fault at the same time. */
 function redlockWorld(count: number): WorldKind {
   return {
-    faults: ['pause', 'restart', 'cut', 'loseReplies'],
+    faults: ['pause', 'restart', 'cut', 'loseReplies', 'fork'],
+    without: ['downgrade', 'list', 'queue'],
     start: async () => {
       const nodes = await startRedlockNodes(count);
       return {
-        open: () => redlock(nodes.urls, { restartDelay: false }),
+        open: () => redlock(nodes.urls, { restartDelay: false, nodeTimeout: '4s' }),
         faults: {
           pause: async () => {
             for (const { process } of nodes.servers) process.pause();
@@ -39,6 +40,7 @@ function redlockWorld(count: number): WorldKind {
           cut: async () => {
             for (const proxy of nodes.proxies) proxy.reset();
           },
+          fork: () => otherProcess('redlock', ...nodes.servers.map(({ port }) => port)),
           loseReplies: async () => {
             for (const proxy of nodes.proxies) proxy.hold('reply');
             return async () => {
@@ -58,7 +60,8 @@ function redlockWorld(count: number): WorldKind {
 /** One PostgreSQL behind a proxy. A crash loses nothing that it has confirmed. */
 function postgresWorld(open: (url: string, name: string) => LockBackend, sessions: boolean): WorldKind {
   return {
-    faults: ['pause', 'restart', 'cut', 'loseReplies', ...(sessions ? (['killSession'] as const) : [])],
+    without: sessions ? SESSIONS_LEAVE_OUT : ['downgrade', 'list'],
+    faults: ['pause', 'restart', 'cut', 'loseReplies', 'fork', ...(sessions ? (['killSession'] as const) : [])],
     start: async () => {
       const server = await startPostgresServer({ synchronous_commit: 'on' });
       const proxy = await FaultProxy.start(server.port);
@@ -75,6 +78,7 @@ function postgresWorld(open: (url: string, name: string) => LockBackend, session
           pause: () => pausePostgres(server),
           restart: () => server.restart(),
           cut: async () => proxy.reset(),
+          fork: () => otherProcess(sessions ? 'postgres-advisory' : 'postgres', server.port),
           loseReplies: async () => {
             proxy.hold('reply');
             return async () => {
@@ -107,9 +111,6 @@ const leaseTableWorld = postgresWorld(
 const advisoryWorld = postgresWorld((url, name) => advisory({ connectionString: url, application_name: name }), true);
 
 conforms('memory', memoryWorld);
-conforms('redis', redisWorld);
-conforms('redis on a Sentinel', redisSentinelWorld);
-conforms('redis on a Cluster', redisClusterWorld);
 conforms('redlock on five nodes', redlockWorld(5));
 conforms('postgres with a lease table', leaseTableWorld);
 conforms('postgres with advisory locks', advisoryWorld);

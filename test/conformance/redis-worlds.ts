@@ -6,12 +6,12 @@ import { FaultProxy } from '../support/fault-proxy.js';
 import { startRedisCluster } from '../support/servers/redis-cluster.js';
 import { startRedisSentinel } from '../support/servers/redis-sentinel.js';
 import { startRedisServer } from '../support/servers/redis-server.js';
-import type { RunningWorld, WorldKind } from './conforms.js';
+import { otherProcess, type RunningWorld, type WorldKind } from './conforms.js';
 
 /** A single Redis behind a proxy. */
 function singleRedisWorld(open: (port: number) => LockBackend | Promise<LockBackend>): WorldKind {
   return {
-    faults: ['pause', 'restart', 'cut', 'loseReplies'],
+    faults: ['pause', 'restart', 'cut', 'loseReplies', 'fork'],
     start: async () => {
       let server = await startRedisServer();
       const proxy = await FaultProxy.start(server.port);
@@ -28,6 +28,7 @@ function singleRedisWorld(open: (port: number) => LockBackend | Promise<LockBack
             server = await startRedisServer({ port });
           },
           cut: async () => proxy.reset(),
+          fork: () => otherProcess('redis', server.port),
           loseReplies: async () => {
             proxy.hold('reply');
             return async () => {

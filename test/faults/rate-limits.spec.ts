@@ -49,6 +49,18 @@ describe('an outage', () => {
     return { ...outcomes, decidedBy: [...outcomes.decidedBy] };
   }
 
+  /** Waits until the store has answered a call in time. On a busy machine, it may have counted calls before. */
+  async function served(): Promise<void> {
+    let calls = 0;
+    const answer = await eventually(async () => {
+      calls += 1;
+      const taken = await limiter.take('key', limit('closed')).catch(() => undefined);
+      return taken?.decidedBy === 'store' ? taken : undefined;
+    });
+    expect(answer.remaining).toBeLessThan(10);
+    expect(answer.remaining).toBeGreaterThanOrEqual(10 - calls);
+  }
+
   const freeze = async () => server.process.pause();
   const refuse = async () => proxy.refuse();
   const thaw = async () => server.process.resume();
@@ -63,7 +75,7 @@ describe('an outage', () => {
       ['closed', { allowed: 0, denied: 0, rejected: CALLS, decidedBy: [] }],
       ['local', { allowed: 10, denied: CALLS - 10, rejected: 0, decidedBy: ['process'] }],
     ])('%s: calls get their answer, and do not wait one by one', async (onFailure, expected) => {
-      expect(await limiter.take('key', limit(onFailure))).toMatchObject({ remaining: 9, decidedBy: 'store' });
+      await served();
       await begin();
       const began = performance.now();
       expect(await outcomesOf(limit(onFailure))).toEqual(expected);

@@ -2,8 +2,9 @@ import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { PRIMITIVES } from '../../sample-app/demo/shop-facts.js';
 import type { PrimitiveResult } from '../../sample-app/demo/verdict.js';
+import { madeProgram } from '../support/child.js';
 
-const PROGRAM = new URL('../../dist-sample/demo/main.js', import.meta.url).pathname;
+const PROGRAM = madeProgram('dist-sample/demo/main.js');
 const run = promisify(execFile);
 
 interface Ended {

@@ -18,9 +18,10 @@ import { verdict as verdictOf, type PrimitiveResult, type StrategyResult } from 
 import { ALL_STRATEGIES as SHOP_STRATEGIES } from '../../sample-app/src/deduction/strategy.js';
 import { LOCK_BACKENDS as SHOP_BACKENDS } from '../../sample-app/src/lock-backend.js';
 import { PRIMITIVES as SHOP_PRIMITIVES } from '../../sample-app/src/settings.js';
+import { madeProgram } from '../support/child.js';
 import { sellWithLocksIn } from '../support/demo-sale.js';
 
-const PROGRAM = new URL('../../dist-sample/demo/main.js', import.meta.url).pathname;
+const PROGRAM = madeProgram('dist-sample/demo/main.js');
 const run = promisify(execFile);
 
 interface DemoResult {

@@ -2,14 +2,14 @@ import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import type { Shop } from '../../sample-app/demo/shop.js';
 import { settingsFromEnvironment } from '../../sample-app/src/settings.js';
+import { madeProgram } from '../support/child.js';
 import { get, post, startShop, startShopServers, type ShopServers } from '../support/shop.js';
 
-const PROGRAM = fileURLToPath(new URL('../../dist-sample/shop/main.js', import.meta.url));
+const PROGRAM = madeProgram('dist-sample/shop/main.js');
 const NUL = String.fromCharCode(0);
 
 let servers: ShopServers;

@@ -9,6 +9,7 @@ import { FencedDeduction } from '../../sample-app/src/deduction/strategies/fence
 import { StaleFencingTokenException } from '../../sample-app/src/deduction/deduction.exceptions.js';
 import { LockDeduction } from '../../sample-app/src/deduction/strategies/lock.deduction.js';
 import { STRATEGIES } from '../../sample-app/src/deduction/strategy.js';
+import { madeProgram } from '../support/child.js';
 import { startPostgresServer, type PostgresServer } from '../support/servers/postgres-server.js';
 import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { ServerProcess } from '../support/servers/server-process.js';
@@ -16,7 +17,7 @@ import type { Settings } from '../../sample-app/src/settings.js';
 import { ShopModule } from '../../sample-app/src/shop.module.js';
 import { eventually } from '../support/eventually.js';
 
-const PROGRAM = new URL('../../dist-sample/shop/main.js', import.meta.url).pathname;
+const PROGRAM = madeProgram('dist-sample/shop/main.js');
 const REPORT_INTERVAL = 500;
 
 let redis: RedisServer;

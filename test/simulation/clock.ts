@@ -5,6 +5,7 @@ import { AsyncResource } from 'node:async_hooks';
 import crypto from 'node:crypto';
 import { syncBuiltinESMExports } from 'node:module';
 import timersPromises from 'node:timers/promises';
+import { installContext, leaveContext } from './async-context.js';
 import type { Random } from './redis/random.js';
 
 /** What the replaced functions need of a simulated process. */
@@ -55,6 +56,7 @@ export function runAs<T>(process: ProcessClock, body: () => T): T {
   running = process;
   try {
     const result = body();
+    leaveContext();
     settle();
     return result;
   } finally {
@@ -159,6 +161,7 @@ export function installClock(): void {
   });
   replaceClocks();
   replaceChance();
+  installContext();
   Object.assign(timersPromises, { setTimeout: sleep });
   syncBuiltinESMExports();
 }

@@ -42,6 +42,8 @@ export interface Services {
   readonly leaders: Leaders.LeaderElection;
   readonly idempotency: Idempotency.IdempotencyService;
   readonly jobs: Jobs.ScheduledJobs;
+  /** How often a warning said that the record of a job may lack a run. */
+  unrecordedRuns(): number;
   readonly cache: Promise<Caches.CacheService>;
 }
 
@@ -91,12 +93,20 @@ export async function loadLibrary(folder = COMPILED_LIBRARY, name: StoreName = '
         return service;
       };
       void locks.onModuleInit();
+      let unrecorded = 0;
+      const { logger } = backends;
+      const warn = logger.warn.bind(logger);
+      logger.warn = (line) => {
+        if (line.includes('lastRun() may not show')) unrecorded += 1;
+        warn(line);
+      };
       return {
         locks,
         semaphores: new SemaphoreService(runtime),
         leaders: new LeaderElection(locks, backends),
         idempotency: new IdempotencyService(runtime, locks),
         jobs: new ScheduledJobs(locks, runtime),
+        unrecordedRuns: () => unrecorded,
         cache: kinds.includes('cache') || kinds.includes('misses') ? cacheService() : new Promise(() => {}),
       };
     },

@@ -41,6 +41,9 @@ const settings = new Command('npm run simulate --')
   .parse()
   .opts<Settings>();
 
+/** Holds that a schedule should have. */
+const FEW = 50;
+
 const held = await (settings.seed === undefined ? many(settings) : one(settings.seed, settings));
 // Calls of processes that were killed still keep this one running.
 process.stdout.write('', () => process.exit(held ? 0 : 1));
@@ -49,10 +52,11 @@ process.stdout.write('', () => process.exit(held ? 0 : 1));
 async function many({ seeds, from, ...others }: Settings): Promise<boolean> {
   const started = realNow();
   const found = new Map<string, number[]>();
-  let [done, holds, different] = [0, 0, 0];
+  let [done, holds, few, different] = [0, 0, 0, 0];
   await runSeeds({ first: from, count: seeds, ...others }, ({ seed, violations, repeatable, ...result }) => {
     done += 1;
     holds += result.holds;
+    if (result.holds < FEW) few += 1;
     if (!repeatable) console.log(`seed ${seed}: two runs gave two traces`);
     if (!repeatable) different += 1;
     for (const rule of new Set(violations.map((each) => each.rule))) {
@@ -65,7 +69,7 @@ async function many({ seeds, from, ...others }: Settings): Promise<boolean> {
   const seconds = (realNow() - started) / 1_000;
   const rules = Array.from(found, ([rule, each]) => `${rule} in ${each.length} (first seed ${Math.min(...each)})`);
   console.log(
-    `${done} schedules from seed ${from}, ${holds} holds, ${seconds.toFixed(1)} s, ` +
+    `${done} schedules from seed ${from}, ${holds} holds (${few} with fewer than ${FEW}), ${seconds.toFixed(1)} s, ` +
       `${(done / seconds).toFixed(1)} a second; violations: ${rules.join(', ') || 'none'}`,
   );
   return found.size === 0 && different === 0;

@@ -21,7 +21,7 @@ const LATE = 1_500;
 /** Messages of locks and primitives, but not those to oneself, without which the connection counts as dead. */
 const MAY_BE_LOST = /^(lock|primitive):process:[\da-f-]+$/;
 
-const RUNS_A_SCRIPT = /\r\nevalsha\r\n/i;
+const RUNS_A_SCRIPT = /\r\nevalsha\r\n\$40\r\n([\da-f]{40})/i;
 
 interface Direction {
   /** When the last bytes arrive. */
@@ -74,14 +74,20 @@ export class Link implements Connection {
   send(text: string): void {
     const { swarm, random } = this;
     const { time } = this.socket.process;
-    const mayBeLate = this.open && swarm.lateCopies > 0 && RUNS_A_SCRIPT.test(text);
+    const mayBeLate = this.open && swarm.lateCopies > 0 && this.runsWhatIsLate(text);
     const comesLate = mayBeLate && random.chance(swarm.lateCopies);
     const late = comesLate ? Math.min(LONGEST_DELAY, random.exponential(LATE)) : 0;
     this.transfer(this.toServer, time + late, (at) => this.world.at(at, () => this.arrived(text)));
     if (!comesLate) return;
     // The client sends it again on another connection, and this copy arrives after that one.
     this.cut({ answers: false, until: this.toServer.last });
-    if (random.chance(0.5)) this.socket.process.lateUntil = this.toServer.last;
+    if (swarm.lateOf === '' && random.chance(0.5)) this.socket.process.lateUntil = this.toServer.last;
+  }
+
+  private runsWhatIsLate(text: string): boolean {
+    const [, sha1] = RUNS_A_SCRIPT.exec(text) ?? [];
+    const { lateOf } = this.swarm;
+    return sha1 !== undefined && (lateOf === '' || scriptNames.get(sha1) === lateOf);
   }
 
   push(message: readonly Reply[]): void {
@@ -110,7 +116,6 @@ export class Link implements Connection {
     const { process } = this.socket;
     const { now } = this.world;
     const until = process.lateUntil;
-    if (until <= now) return;
     process.lateUntil = 0;
     for (const link of this.server.links) {
       if (!link.open || link.socket.process !== process) continue;
@@ -152,7 +157,7 @@ export class Link implements Connection {
     if (this.world.now > this.toServer.cutAt || !this.openAtServer) return;
     const { commands, rest } = parseCommands(this.rest + text);
     this.rest = rest;
-    if (RUNS_A_SCRIPT.test(text)) this.holdBackUntilLate();
+    if (this.socket.process.lateUntil > this.world.now && RUNS_A_SCRIPT.test(text)) this.holdBackUntilLate();
     const { model } = this.server;
     for (const command of commands) {
       this.world.note(this.socket.name, () => shown(command));

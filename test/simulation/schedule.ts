@@ -21,16 +21,18 @@ import { type Note, World } from './world.js';
 
 /** How far a schedule goes. */
 export interface Extent {
-  /** When (ms) it is calm again. */
+  /** By when (ms) its single faults have happened. */
   readonly faults: number;
+  /** When (ms) it is calm again, unless there were all its holds before. */
+  readonly calm: number;
   /** When (ms) its last calls begin. */
   readonly calls: number;
   /** After how many holds there are no further calls. */
   readonly holds: number;
 }
 
-/** About as far as a process may wait for another one whose lease has to end, several times over. */
-const EXTENT: Extent = { faults: 12_000, calls: 10_000, holds: Infinity };
+/** Faults last about as long as a process may wait for another one whose lease has to end, several times over. */
+const EXTENT: Extent = { faults: 6_000, calm: 12_000, calls: 90_000, holds: 52 };
 /** How long (ms) its last calls may take. */
 const CALM = 30_000;
 
@@ -108,7 +110,7 @@ export class Schedule {
   readonly server: Server;
   readonly verdict: Verdict;
   readonly workloads: readonly Workload[];
-  /** When the faults end. */
+  /** When the single faults end. */
   readonly until: number;
   readonly applications: Application[] = [];
   readonly parts: string[] = [];
@@ -149,8 +151,9 @@ export class Schedule {
     planFaults(this);
     world.every(500, () => verdict.checkKeys(server));
     world.run(this.until);
+    world.run(this.extent.calm, () => this.holds >= this.extent.holds);
     this.calmDown();
-    world.run(Math.max(this.until, this.extent.calls) + CALM, () =>
+    world.run(Math.max(world.now, this.extent.calls) + CALM, () =>
       applications.every(({ process, calling }) => process.dead || calling === 0),
     );
     for (const workload of workloads) workload.checkEnded?.();

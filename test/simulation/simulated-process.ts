@@ -34,6 +34,8 @@ export class SimulatedProcess implements ProcessClock {
   private immediates: SimulatedImmediate[] = [];
   private arrivals: Arrival[] = [];
   private wakesAt = Infinity;
+  /** At its end, a turn wakes the loop for all that was added meanwhile. */
+  private turning = false;
   private observed = false;
   /** How far its code is behind the world, after a stall within a turn. */
   private lag = 0;
@@ -137,7 +139,7 @@ export class SimulatedProcess implements ProcessClock {
   }
 
   private wake(at: number): void {
-    if (at >= this.wakesAt || this.dead) return;
+    if (this.turning || at >= this.wakesAt || this.dead) return;
     this.wakesAt = at;
     this.world.at(at, () => {
       if (this.wakesAt !== at || this.dead) return;
@@ -150,6 +152,7 @@ export class SimulatedProcess implements ProcessClock {
   /** One turn of the loop: timers, then what has arrived, then immediates. */
   private turn(): void {
     const { world } = this;
+    this.turning = true;
     const immediates = this.immediates;
     this.immediates = [];
     for (let timer = this.dueTimer(); timer; timer = this.dueTimer()) {
@@ -167,6 +170,7 @@ export class SimulatedProcess implements ProcessClock {
       this.pausedUntil = Math.max(this.pausedUntil, world.now + this.lag);
       this.lag = 0;
     }
+    this.turning = false;
     let next = this.immediates.length > 0 ? world.now : Infinity;
     for (const { at } of this.arrivals) if (at < next) next = at;
     for (const { due } of this.timers) next = Math.min(next, this.trueTime(due));

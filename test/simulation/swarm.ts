@@ -183,6 +183,10 @@ export function drawSwarm(random: Random, without: Without, only: Only = {}) {
     /** Whether each process keeps cached values in its memory, too; and the lease (ms) of a load. */
     firstLevel: random.chance(0.4),
     loadLease: random.pick([500, 5_000]),
+    /** How long (ms) the longest loads of cached values take. */
+    longestLoad: random.pick([3_000, 3_000, 8_000]),
+    /** The one script whose copies come late; '': any. */
+    lateOf: '',
     maxRetriesPerRequest: random.pick([1, 1, null]),
   };
 }

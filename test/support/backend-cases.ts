@@ -9,15 +9,15 @@ import { type Backend, startStore } from '../faults/chaos/stores.js';
 import { Child } from './child.js';
 import { eventually } from './eventually.js';
 import { Gate } from './gate.js';
-import { type LockApp, PATIENT, startLockApp } from './lock-app.js';
+import { type LockApp, startLockApp } from './lock-app.js';
 
 /** Runs jobs and elects leaders in two applications that share a store, each with a backend of its own. */
 export async function expectJobsAndLeaders(
   open: () => LockBackend,
   { keepsNames }: { keepsNames: boolean },
 ): Promise<void> {
-  await using one = await startLockApp({ backend: open(), cache: false, ...PATIENT });
-  await using two = await startLockApp({ backend: open(), cache: false, ...PATIENT });
+  await using one = await startLockApp({ backend: open(), cache: false });
+  await using two = await startLockApp({ backend: open(), cache: false });
 
   const leader = one.app.get(LeaderElection).join('restock');
   const term = await eventually(() => leader.term);

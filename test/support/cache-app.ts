@@ -3,6 +3,7 @@ import type { INestApplication, ModuleMetadata } from '@nestjs/common';
 import type { AbstractHttpAdapter } from '@nestjs/core';
 import { Test } from '@nestjs/testing';
 import { CacheService, RedisLockModule, type RedisLockModuleOptions } from 'nest-redis-lock';
+import { patient } from './lock-app.js';
 import { startRedisServer, type RedisServer } from './servers/redis-server.js';
 import { RecordingLogger } from './recording-logger.js';
 
@@ -31,7 +32,9 @@ export async function cacheApp(
 ): Promise<CacheApp> {
   const logger = new RecordingLogger();
   const { url } = await (server ??= startRedisServer());
-  const locks = RedisLockModule.forRoot({ redis: url, prefix: `app-${++applications}`, ...options });
+  const locks = RedisLockModule.forRoot(
+    patient({ redis: url, prefix: `app-${++applications}`, cache: {}, ...options }),
+  );
   const module = await Test.createTestingModule({
     ...metadata,
     imports: [locks, ...(metadata.imports ?? [])],

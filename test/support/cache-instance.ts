@@ -7,6 +7,7 @@ import type { CacheEngine } from '../../lib/cache/cache-engine.js';
 import { CacheRuntime } from '../../lib/cache/cache-runtime.js';
 import { eventually } from './eventually.js';
 import { RecordingLogger } from './recording-logger.js';
+import { patient } from './lock-app.js';
 
 export interface CacheInstance extends AsyncDisposable {
   readonly app: INestApplicationContext;
@@ -25,7 +26,7 @@ export async function openCache(
   { heard = true }: { heard?: boolean } = {},
 ): Promise<CacheInstance> {
   const logger = new RecordingLogger();
-  const module = { module: Root, imports: [RedisLockModule.forRoot(options)] };
+  const module = { module: Root, imports: [RedisLockModule.forRoot(patient(options))] };
   const app = await NestFactory.createApplicationContext(module, { logger, abortOnError: false });
   const cache = app.get(CacheService);
   const runtime = app.get(CacheRuntime);

@@ -1,6 +1,11 @@
 import { spawn, type ChildProcess } from 'node:child_process';
-import { fileURLToPath } from 'node:url';
+import { join } from 'node:path';
 import { eventually } from './eventually.js';
+
+/** The copy of a program of the repository that loads its packages quickly: see programs.mjs. */
+export function madeProgram(path: string): string {
+  return join(process.env['PROGRAMS'] as string, path);
+}
 
 /** A Node.js program of `test/support/programs`, which uses the built package, with what it printed. */
 export class Child {
@@ -15,7 +20,11 @@ export class Child {
   }
 
   static start(program: string, args: string[] = [], more: Readonly<Record<string, string>> = {}): Child {
-    const path = fileURLToPath(new URL(`./programs/${program}`, import.meta.url));
+    return Child.run(madeProgram(`test/support/programs/${program}`), args, more);
+  }
+
+  /** Of a file with the packages as they are installed. */
+  static run(path: string, args: string[] = [], more: Readonly<Record<string, string>> = {}): Child {
     const env = { ...process.env, ...more };
     return new Child(spawn(process.execPath, [path, ...args], { stdio: ['ignore', 'pipe', 'pipe'], env }));
   }

@@ -1,7 +1,8 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
+import { madeProgram } from './child.js';
 
-const PROGRAM = new URL('../../dist-sample/demo/main.js', import.meta.url).pathname;
+const PROGRAM = madeProgram('dist-sample/demo/main.js');
 const run = promisify(execFile);
 
 /** What the sale with one strategy came to. */

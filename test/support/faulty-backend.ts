@@ -1,5 +1,5 @@
 import type { LockBackend } from 'nest-redis-lock';
-import type { LockQueue, Pending } from 'nest-redis-lock/backend';
+import type { LockQueue, LockStore, Pending } from 'nest-redis-lock/backend';
 
 /** `lost`: carried out, and answered with an error. `refused`: not carried out. */
 export type Fault = 'lost' | 'refused';
@@ -14,25 +14,13 @@ export class FaultyBackend {
   private failing = Infinity;
   private fault: Fault = 'refused';
 
-  constructor(inner: LockBackend) {
-    const queue = inner.queue && this.queueOf(inner.queue);
+  constructor(backend: LockBackend) {
     this.backend = {
-      name: inner.name,
-      traits: inner.traits,
-      ...(queue && { queue }),
-      acquire: (request) => this.call('acquire', () => inner.acquire(request)),
-      ...(inner.acquireSeveral && {
-        acquireSeveral: (request) => this.call('acquire', () => inner.acquireSeveral!(request)),
-      }),
-      renew: (requests) => {
-        const answers = inner.renew(requests);
-        return answers.map((answer) => this.call('renew', () => answer));
-      },
-      release: (request) => inner.release(request),
-      mint: (request) => this.call('mint', () => inner.mint(request)),
-      inspect: (request) => inner.inspect(request),
-      ping: () => inner.ping(),
-      close: () => inner.close(),
+      name: backend.name,
+      traits: backend.traits,
+      open: (module) => this.storeOf(backend.open(module)),
+      ping: () => backend.ping(),
+      close: () => backend.close(),
     };
   }
 
@@ -48,9 +36,28 @@ export class FaultyBackend {
     return this.calls.length > this.failing;
   }
 
+  private storeOf(inner: LockStore): LockStore {
+    const queue = inner.queue && this.queueOf(inner.queue);
+    return {
+      ...(queue && { queue }),
+      acquire: (request) => this.call('acquire', () => inner.acquire(request)),
+      ...(inner.acquireSeveral && {
+        acquireSeveral: (request) => this.call('acquire', () => inner.acquireSeveral!(request)),
+      }),
+      renew: (requests) => {
+        const answers = inner.renew(requests);
+        return answers.map((answer) => this.call('renew', () => answer));
+      },
+      release: (request) => inner.release(request),
+      mint: (request) => this.call('mint', () => inner.mint(request)),
+      inspect: (request) => inner.inspect(request),
+      stop: () => inner.stop?.(),
+    };
+  }
+
   private queueOf(inner: LockQueue): LockQueue {
     return {
-      listen: (listener) => inner.listen(listener),
+      listen: () => inner.listen(),
       enqueue: (request) => this.call('enqueue', () => inner.enqueue(request)),
       beat: (request) => this.call('beat', () => inner.beat(request)),
       requeue: (request) => this.call('requeue', () => inner.requeue(request)),

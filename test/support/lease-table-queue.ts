@@ -30,7 +30,7 @@ export async function rows(text: string, values: unknown[] = []): Promise<unknow
   return (await db.query<unknown[]>({ text, values, rowMode: 'array' })).rows;
 }
 
-const key = (of = name) => lockKey({ name: of });
+const key = (of = name) => lockKey(undefined, of);
 
 export async function owner(of = name): Promise<unknown> {
   const found = await rows('SELECT owner FROM nest_redis_lock.locks WHERE key = $1 AND expires_at > now()', [key(of)]);

@@ -1,9 +1,9 @@
 import type { ChildProcess } from 'node:child_process';
-import { fileURLToPath } from 'node:url';
+import { madeProgram } from './child.js';
 import { eventually } from './eventually.js';
 import { spawnGuarded } from './servers/server-process.js';
 
-const PROGRAM = fileURLToPath(new URL('../../dist-sample/demo/main.js', import.meta.url));
+const PROGRAM = madeProgram('dist-sample/demo/main.js');
 
 /** `npm run demo -- --live`, on servers of its own unless `env` names others. */
 export class LiveDemo {

@@ -11,15 +11,21 @@ export interface LockApp extends AsyncDisposable {
   close(): Promise<void>;
 }
 
-/** Of applications whose calls are not about outages: a busy machine answers late. */
-export const PATIENT = { commandTimeout: 10_000 } as const;
+/** How long (ms) the applications of tests wait for an answer, unless they say it: a busy machine answers late. */
+const COMMAND_TIMEOUT = 10_000;
+
+/** The options with time limits that no busy machine exceeds, where a test states none. */
+export function patient(options: RedisLockModuleOptions): RedisLockModuleOptions {
+  const cache = options.cache && { commandTimeout: COMMAND_TIMEOUT, ...options.cache };
+  return { commandTimeout: COMMAND_TIMEOUT, ...options, ...(cache && { cache }) };
+}
 
 class Root {}
 
 /** An application of nothing but the lock module. */
 export async function startLockApp(options: RedisLockModuleOptions): Promise<LockApp> {
   const logger = new RecordingLogger();
-  const module = { module: Root, imports: [RedisLockModule.forRoot(options)] };
+  const module = { module: Root, imports: [RedisLockModule.forRoot(patient(options))] };
   const app = await NestFactory.createApplicationContext(module, { logger, abortOnError: false });
   const close = () => app.close();
   return { app, locks: app.get(LockService), logger, close, [Symbol.asyncDispose]: close };

@@ -15,6 +15,7 @@ import {
 } from 'nest-redis-lock';
 import { RedisLockMetricsModule } from 'nest-redis-lock/prometheus';
 import { Registry } from 'prom-client';
+import { patient } from './lock-app.js';
 
 /** A shop that uses each decorator. A method throws for an id below 0. */
 @Injectable()
@@ -71,7 +72,7 @@ export async function startObservedShop(options: RedisLockModuleOptions): Promis
   const registry = new Registry();
   class Root {}
   const imports = [
-    RedisLockModule.forRoot({ shutdownGrace: 0, ...options }),
+    RedisLockModule.forRoot(patient({ shutdownGrace: 0, ...options })),
     RedisLockMetricsModule.forRoot({ registry }),
   ];
   const module = { module: Root, imports, providers: [ObservedShop] };

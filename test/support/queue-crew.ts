@@ -84,6 +84,11 @@ export class QueueCrew {
     return findings;
   }
 
+  /** How often the machine has kept a member from running, since the last call. */
+  async standstills(): Promise<number> {
+    return Number(await this.evidence.getdel('standstills'));
+  }
+
   async dismiss(): Promise<void> {
     await Promise.all([...this.children.values()].map((child) => child.kill()));
     this.evidence.disconnect();

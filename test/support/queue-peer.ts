@@ -12,6 +12,7 @@ import type {
   TokenRange,
 } from 'nest-redis-lock/backend';
 import { eventually } from './eventually.js';
+import { openBackend, type OpenBackend } from './open-backend.js';
 
 export type GrantMessage = Extract<QueueMessage, { kind: 'grant' }>;
 
@@ -25,7 +26,7 @@ export const CLAIM = 5_000;
 export class QueuePeer {
   readonly process = randomUUID();
   readonly messages: QueueMessage[] = [];
-  readonly backend: LockBackend;
+  readonly backend: OpenBackend;
   private readonly queue: LockQueue;
   private readonly readers = new Set<string>();
   private tickets = 0;
@@ -34,17 +35,14 @@ export class QueuePeer {
     store: Redis | LockBackend,
     private readonly prefix?: string,
   ) {
-    this.backend = 'traits' in store ? store : redis(store);
+    const { process } = this;
+    const message = (each: QueueMessage) => void this.messages.push(each);
+    this.backend = openBackend('traits' in store ? store : redis(store), { prefix, process, message });
     this.queue = this.backend.queue as LockQueue;
   }
 
   async listen(): Promise<this> {
-    await this.queue.listen({
-      prefix: this.prefix,
-      process: this.process,
-      onMessage: (message) => this.messages.push(message),
-      onReconnect: () => {},
-    });
+    await this.queue.listen();
     return this;
   }
 
@@ -75,19 +73,19 @@ export class QueuePeer {
   }
 
   async requeue(name: string, ticket: string, again: string, claim = CLAIM) {
-    return this.queue.requeue({ prefix: this.prefix, name, ticket, again, claim });
+    return this.queue.requeue({ name, ticket, again, claim });
   }
 
   async mint(name: string, ticket: string, leastToken = 0): Promise<TokenRange | null> {
-    return this.backend.mint({ prefix: this.prefix, name, ticket, leastToken });
+    return this.backend.mint({ name, ticket, leastToken });
   }
 
   async release(name: string, ticket: string): Promise<ReleaseAnswer> {
-    return this.backend.release({ prefix: this.prefix, name, ticket });
+    return this.backend.release({ name, ticket });
   }
 
   async renew(name: string, ticket: string, ttl: number): Promise<RenewAnswer> {
-    const [answer] = this.backend.renew([{ prefix: this.prefix, name, ticket, ttl }]);
+    const [answer] = this.backend.renew([{ name, ticket, ttl }]);
     return answer as Promise<RenewAnswer>;
   }
 
@@ -107,7 +105,7 @@ export class QueuePeer {
   }
 
   private asking(name: string, ticket: string) {
-    return { prefix: this.prefix, name, ticket, mode: this.readers.has(ticket) ? 'read' : 'write' } as const;
+    return { name, ticket, mode: this.readers.has(ticket) ? 'read' : 'write' } as const;
   }
 
   /** Messages that were published before now have come when this resolves. */

@@ -8,11 +8,12 @@ import type {
   Busy,
   EnqueueRequest,
   LockQueue,
+  LockStore,
   LockTraits,
   Minted,
   MintRequest,
+  ModuleContext,
   QueueAnswer,
-  QueueListener,
   QueueMessage,
   ReleaseAnswer,
   RenewAnswer,
@@ -26,7 +27,7 @@ interface Commands {
   acquire: { request: AcquireRequest | AcquireSeveralRequest; answer: AcquireAnswer };
   renew: { request: RenewRequest; answer: RenewAnswer };
   release: { request: TicketRequest; answer: ReleaseAnswer };
-  listen: { request: QueueListener; answer: void };
+  listen: { request: ModuleContext; answer: void };
   enqueue: { request: EnqueueRequest; answer: QueueAnswer };
   beat: { request: BeatRequest; answer: QueueAnswer | { status: 'gone' } };
   requeue: { request: RequeueRequest; answer: QueueAnswer | { status: 'not-owner'; resent: boolean } };
@@ -72,7 +73,7 @@ export class Command<K extends Kind> {
 }
 
 /** A backend with a queue whose every answer and message comes from the test, when the test says so. */
-export class ScriptedBackend implements LockBackend {
+export class ScriptedBackend implements LockBackend, LockStore {
   readonly name = 'scripted';
   readonly traits: LockTraits = {
     lease: 'ttl',
@@ -87,7 +88,7 @@ export class ScriptedBackend implements LockBackend {
     listen: () => {},
     downgrade: () => {},
   };
-  private listener: QueueListener | undefined;
+  private module: ModuleContext | undefined;
   private readonly eventually: typeof eventually;
 
   /** `eventually` of a driven clock, where the test drives one. */
@@ -97,14 +98,16 @@ export class ScriptedBackend implements LockBackend {
   }
 
   readonly queue: LockQueue = {
-    listen: (listener) => {
-      this.listener = listener;
-      return this.send('listen', listener);
-    },
+    listen: () => this.send('listen', this.module as ModuleContext),
     enqueue: (request) => this.send('enqueue', request),
     beat: (request) => this.send('beat', request),
     requeue: (request) => this.send('requeue', request),
   };
+
+  open(module: ModuleContext): LockStore {
+    this.module = module;
+    return this;
+  }
 
   acquire(request: AcquireRequest): Promise<AcquireAnswer> {
     return this.send('acquire', request);
@@ -160,12 +163,12 @@ export class ScriptedBackend implements LockBackend {
 
   /** Resolves when the message had its effects. */
   async tell(message: QueueMessage): Promise<void> {
-    this.listener?.onMessage(message);
+    this.module?.message(message);
     await turnOfTheLoop();
   }
 
   async reconnect(): Promise<void> {
-    this.listener?.onReconnect();
+    this.module?.reconnected();
     await turnOfTheLoop();
   }
 

@@ -1,9 +1,9 @@
-import { fileURLToPath } from 'node:url';
 import { startShop as startShopProcess, type Shop } from '../../sample-app/demo/shop.js';
+import { madeProgram } from './child.js';
 import { startPostgresServer, type PostgresServer } from './servers/postgres-server.js';
 import { startRedisServer, type RedisServer } from './servers/redis-server.js';
 
-const PROGRAM = fileURLToPath(new URL('../../dist-sample/shop/main.js', import.meta.url));
+const PROGRAM = madeProgram('dist-sample/shop/main.js');
 
 /** What a shop runs on. */
 export interface ShopServers {

@@ -40,7 +40,7 @@ export const events = (l: LockEvents, c: CacheEvents, p: PrimitiveEvents) => ({
   acquired: l.of('acquired'), all: c.all, leaders: p.leaders, lost: p.semaphores.of('lost'),
 });
 export const backend = memory();
-export const store = (b: LockBackend) => ({ state: b.inspect({ name: 'a' }), traits: b.traits, queue: b.queue });
+export const store = (b: LockBackend, s: ReturnType<LockBackend['open']>) => ({ state: s.inspect({ name: 'a' }), traits: b.traits, queue: s.queue });
 export const options = (c: CacheOptions, d: DistributedLockOptions, o: OnlyLeaderOptions, r: RateLimitOptions) => ({
   l1: c.l1, memory: c.memory, compression: c.compression, lock: c.defaults?.lock, redis: c.redis,
   onBusy: d.onBusy, elsewhere: o.elsewhere, onFailure: r.onFailure, limits: r.limits, first: r.limits?.[0],

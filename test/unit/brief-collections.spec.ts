@@ -1,5 +1,5 @@
 import { getHeapSpaceStatistics } from 'node:v8';
-import { BriefMap } from '../../lib/timing/brief-collections.js';
+import { BriefMap, Roster } from '../../lib/timing/brief-collections.js';
 
 const oldSpace = () => getHeapSpaceStatistics().find((space) => space.space_name === 'old_space')?.space_used_size ?? 0;
 
@@ -38,5 +38,38 @@ describe('BriefMap', () => {
     const ofMap = promoted({ add: (key, value) => map.set(key, value), delete: (key) => map.delete(key) });
     const ofBriefMap = promoted(new BriefMap<number, object>());
     expect(ofBriefMap).toBeLessThan(ofMap / 4);
+  });
+});
+
+describe('Roster', () => {
+  const listed = () => ({ index: -1 });
+
+  it('has what was added and not removed', () => {
+    const roster = new Roster<{ index: number }>();
+    const [one, two, three] = [listed(), listed(), listed()];
+    for (const each of [one, two, three]) roster.add(each);
+    expect(roster.remove(one)).toBe(true);
+    expect(roster.remove(one)).toBe(false);
+    expect(new Set(roster.toArray())).toEqual(new Set([two, three]));
+    expect(roster.remove(three)).toBe(true);
+    expect(roster.toArray()).toEqual([two]);
+    roster.add(one);
+    expect(roster.remove(two)).toBe(true);
+    expect(roster.toArray()).toEqual([one]);
+    expect(roster.size).toBe(1);
+  });
+
+  it('lets go of what has left while it is young', () => {
+    const roster = new Roster<{ index: number }>();
+    const recent = new Map<number, { index: number }>();
+    const growth = promoted({
+      add: (key, value) => {
+        const one = { index: -1, value };
+        recent.set(key % 100, one);
+        roster.add(one);
+      },
+      delete: (key) => key >= 0 && roster.remove(recent.get(key % 100) as { index: number }),
+    });
+    expect(growth).toBeLessThan(1_000_000);
   });
 });

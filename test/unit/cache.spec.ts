@@ -6,6 +6,8 @@ import type { StepOrder } from '../../lib/cache/invalidation/step-order.js';
 import { type Deletion, UnconfirmedDeletions } from '../../lib/cache/invalidation/unconfirmed-deletions.js';
 import type { CacheCounters } from '../../lib/cache/store/cache-stats.js';
 import type { StoreCalls } from '../../lib/cache/store/store-calls.js';
+import { Envelopes, NO_COMPRESSION, typedSerializer } from '../../lib/cache/values/envelope.js';
+import type { UnkeptClasses } from '../../lib/cache/values/unkept-classes.js';
 import { CacheBackendError } from '../../lib/errors/cache-errors.js';
 import { eventually } from '../support/eventually.js';
 import { scriptedCache } from '../support/scripted-cache.js';
@@ -273,5 +275,33 @@ describe('ttl: Infinity', () => {
   it('is the remedy for 0, in an error that names the call and its key', async () => {
     using scripted = scriptedCache();
     await expect(scripted.cache.set('k', 1, { ttl: 0 })).rejects.toThrow(/^"set" of "k": .*Infinity/);
+  });
+});
+
+describe('the envelope', () => {
+  const envelopes = new Envelopes(typedSerializer(), NO_COMPRESSION, Infinity, {} as UnkeptClasses);
+  const six = 36 ** 6;
+  const times = [
+    0,
+    1,
+    1_295,
+    six - 1,
+    six,
+    36 * six - 1,
+    36 * six,
+    36 * six + 1,
+    1_296 * six - 1,
+    1_296 * six,
+    8.64e15,
+  ];
+  const recent = Array.from({ length: 1_000 }, (_, index) => Date.UTC(2026, 0) + index * 86_399_999);
+
+  it('has the end of freshness in base 36, whenever that is', async () => {
+    for (const expiresAt of [...times, ...recent]) {
+      const mark = { expiresAt, keptStale: false, loadTime: undefined, tags: undefined };
+      const data = Buffer.from(await envelopes.seal({ payload: '1' }, mark));
+      expect(data.toString()).toBe(`\u0001@${expiresAt.toString(36)}\n1`);
+      expect(envelopes.open(data)?.expiresAt).toBe(expiresAt);
+    }
   });
 });

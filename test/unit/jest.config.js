@@ -7,11 +7,6 @@ const { globalSetup: _setup, globalTeardown: _teardown, ...withoutServers } = ba
 export default {
   ...withoutServers,
   rootDir: fileURLToPath(new URL('../..', import.meta.url)),
-  moduleNameMapper: {
-    ...base.moduleNameMapper,
-    '^@nestjs/common$': '<rootDir>/test/support/nest-common.ts',
-    '^@nestjs/core$': '<rootDir>/test/support/nest-core.ts',
-  },
   testMatch: ['<rootDir>/test/unit/**/*.spec.ts'],
   maxWorkers: '100%',
 };

@@ -1,4 +1,4 @@
-import type { Duration, LockOptions, RedisLockModuleOptions } from 'nest-redis-lock';
+import type { Duration, LockBackend, LockOptions, RedisLockModuleOptions } from 'nest-redis-lock';
 import { memory } from 'nest-redis-lock/memory';
 import { cacheSettings } from '../../lib/cache/options/cache-options.js';
 import { entrySettings } from '../../lib/cache/options/entry-settings.js';
@@ -241,6 +241,19 @@ it('refuses a default backend that there is none of', () => {
   );
   const backends = { nope: memory() };
   expect(resolveModuleOptions({ ...REDIS, defaults, backends }).defaults.backend).toBe('nope');
+});
+
+it.each([
+  ['backend', (old: LockBackend) => ({ backend: old })],
+  ['backends.other', (old: LockBackend) => ({ ...REDIS, backends: { other: old } })],
+])('refuses a backend of the earlier form as "%s", and names the remedy', (option, options) => {
+  const old = { name: 'old', acquire: () => {}, ping: () => {} } as unknown as LockBackend;
+  expect(() => resolveModuleOptions(options(old))).toThrow(
+    new LockConfigError(
+      `Option "${option}" is a backend of an earlier form, whose requests name the prefix; give it a method ` +
+        'open(module) that returns an object with its calls: see docs/guide/writing-a-backend.md',
+    ),
+  );
 });
 
 /** Counts how often the option is read. */

@@ -1,6 +1,6 @@
 import { AsyncLocalStorage, createHook } from 'node:async_hooks';
 import { jest } from '@jest/globals';
-import { mayEnd, mustNotEnd, nextHeartbeat, sharedInstant, Ticks, Timeouts } from '../../lib/timing/timeouts.js';
+import { mayEnd, mustNotEnd, nextHeartbeat, sharedInstant, Ticks, Timeouts } from '../../lib/timing/clock.js';
 import { collectGarbage } from '../support/collect-garbage.js';
 
 describe('timeouts', () => {

@@ -1,6 +1,7 @@
 import { StringDecoder } from 'node:string_decoder';
 import { buildConnector, Client, Pool, type Dispatcher } from 'undici';
-import { Timeouts } from '../../timing/timeouts.js';
+import { Timeouts } from '../../timing/clock.js';
+import { causeOf } from '../failures.js';
 
 /** Certificates in PEM. */
 export interface EtcdTls {
@@ -248,7 +249,7 @@ export class EtcdSilence extends Error {
     readonly isUncertain: boolean,
     cause: Error,
   ) {
-    super(messageOf(cause), { cause });
+    super(causeOf(cause), { cause });
   }
 }
 
@@ -310,12 +311,4 @@ class Lines {
 /** Ends the requests that are under way, too. */
 function closeNow(dispatcher: Dispatcher): void {
   void dispatcher.destroy(new Error('The backend is closed')).catch(() => {});
-}
-
-function messageOf(error: Error): string {
-  const { code } = error as { code?: unknown };
-  const each =
-    error instanceof AggregateError ? (error.errors as Error[]).map(({ message }) => message).join(', ') : '';
-  const text = each || error.message;
-  return typeof code !== 'string' || text.includes(code) ? text : `${text} (${code})`;
 }

@@ -1,31 +1,21 @@
 import type {
   AcquireAnswer,
   AcquireRequest,
-  AcquireSeveralRequest,
-  LabelRequest,
   LockBackend,
-  LockState,
-  LockTraits,
-  MintRequest,
-  NameRequest,
-  Pending,
-  ReleaseAnswer,
-  RenewAnswer,
-  RenewRequest,
-  StartRequest,
-  TicketRequest,
-  TokenRange,
+  LockStore,
+  ModuleContext,
   Notice,
+  RenewAnswer,
 } from '../../contracts/lock-backend.js';
 import { MOST_WAITERS, processOf } from '../../contracts/lock-requests.js';
 import { LockKeyError } from '../../errors/lock-errors.js';
-import type { LossListener } from '../sessions/session-locks.js';
+import { remedyClause, type Remedies } from '../failures.js';
+import { Listeners } from '../listeners.js';
 import { EtcdClient } from './etcd-client.js';
 import { leaseIsGone, type EtcdEndpoint } from './etcd-endpoint.js';
 import { EtcdLockQueue } from './etcd-lock-queue.js';
-import { EtcdKeys, EtcdNames } from './etcd-names.js';
+import { EtcdKeys, EtcdNames, type EtcdLock } from './etcd-names.js';
 import { etcdSettings, type EtcdOptions, type EtcdSettings } from './etcd-options.js';
-import { EtcdReleases } from './etcd-releases.js';
 import { EtcdSessions } from './etcd-session.js';
 import { EtcdSweep } from './etcd-sweep.js';
 import {
@@ -48,13 +38,16 @@ import { TokenOffset } from './token-offset.js';
  * @throws LockConfigError for options that it cannot take
  */
 export function etcd(options: EtcdOptions): LockBackend {
-  return new EtcdLockBackend(etcdSettings(options));
+  return etcdOn(etcdSettings(options));
 }
 
 /** How many names one transaction can take: each needs three of its 128 operations. */
 const MOST_NAMES = 40;
 /** How many names are looked at in one transaction. */
 const NAMES_AT_ONCE = 60;
+
+/** Who asks, and for what tokens. */
+type AskedFor = Pick<AcquireRequest, 'ticket' | 'leastToken'>;
 
 /** Who owns a name, by which lease, and how many wait for it. */
 interface Look {
@@ -63,202 +56,165 @@ interface Look {
   readonly waiting: number;
 }
 
-class EtcdLockBackend implements LockBackend {
-  readonly name = 'etcd';
-  readonly traits: LockTraits = { lease: 'session', fencing: 'strict', leastLease: 1 };
-  readonly queue: EtcdLockQueue;
-  private readonly client: EtcdClient;
-  private readonly keys: EtcdKeys;
-  private readonly transactions: EtcdTransactions;
-  private readonly offset: TokenOffset;
-  private readonly sessions: EtcdSessions;
-  private readonly names: EtcdNames;
-  private readonly releases: EtcdReleases;
-  private readonly sweep: EtcdSweep;
+function etcdOn(settings: EtcdSettings): LockBackend {
+  const { root, ttl, firstToken } = settings;
+  const client = new EtcdClient(settings);
+  const rootKeys = new EtcdKeys(root);
+  const transactions = new EtcdTransactions(client);
+  const offset = new TokenOffset(rootKeys.offset, transactions);
+  const listeners = new Listeners();
+  const keyOf = (lease: string) => rootKeys.session(lease);
+  const sessions = new EtcdSessions(client, transactions, keyOf, ttl, listeners, () => offset.startAfter(firstToken));
+  const names = new EtcdNames(rootKeys, transactions, offset, sessions);
+  const sweep = new EtcdSweep(client, names, ttl * 1_000);
+  client.whenInDoubt(() => sweep.start());
+  const queues = new Set<EtcdLockQueue>();
 
-  constructor(settings: EtcdSettings) {
-    const { root, ttl, firstToken } = settings;
-    this.client = new EtcdClient(settings);
-    this.keys = new EtcdKeys(root);
-    this.transactions = new EtcdTransactions(this.client);
-    this.offset = new TokenOffset(this.keys.offset, this.transactions);
-    const keyOf = (lease: string) => this.keys.session(lease);
-    this.sessions = new EtcdSessions(this.client, this.transactions, keyOf, ttl, () =>
-      this.offset.startAfter(firstToken),
-    );
-    this.names = new EtcdNames(this.keys, this.transactions, this.offset, this.sessions);
-    this.releases = new EtcdReleases(this.names);
-    this.sweep = new EtcdSweep(this.client, this.names, this.releases, ttl * 1_000);
-    this.queue = new EtcdLockQueue(this.client, this.names, () => this.sweep.start());
-    this.client.whenInDoubt(() => this.sweep.start());
-  }
-
-  acquire({ name, ...request }: AcquireRequest): Promise<AcquireAnswer> {
-    return this.acquireSeveral({ ...request, names: [name] });
-  }
-
-  async acquireSeveral(request: AcquireSeveralRequest): Promise<AcquireAnswer> {
-    const { names, ticket } = request;
-    if (names.length > MOST_NAMES) {
-      throw new LockKeyError(
-        `etcd takes at most ${MOST_NAMES} names in one step; give fewer than ${names.length}`,
-        names,
-      );
-    }
-    return this.sessions.ask(ticket, (begin) => this.ask(request, begin));
-  }
-
-  renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
-    const session = this.sessions.present;
-    if (!session) return requests.map(() => Promise.resolve({ status: 'not-owner' }));
-    const renewed = session.refresh();
-    const chunks: Promise<readonly Look[]>[] = [];
-    for (let from = 0; from < requests.length; from += NAMES_AT_ONCE) {
-      chunks.push(this.look(requests.slice(from, from + NAMES_AT_ONCE)));
-    }
-    return requests.map(async ({ ticket }, index): Promise<RenewAnswer> => {
-      const [found] = await Promise.all([Promise.all(chunks), renewed]);
-      const own = found.flat()[index] as Look;
-      const remaining = session.remaining();
-      const owned = own.ticket === ticket && own.lease === session.lease;
-      if (!owned || remaining === 0) return { status: 'not-owner' };
-      return { status: 'renewed', remaining, waiting: own.waiting };
-    });
-  }
-
-  release(request: TicketRequest): Pending<ReleaseAnswer> {
-    return this.releases.release(request);
-  }
-
-  async mint(request: MintRequest): Promise<TokenRange | null> {
-    for (let tries = 0; ; tries += 1) {
-      if (tries > 0) await this.offset.tryAgain(tries);
-      await this.offset.raiseTo(request.leastToken);
-      const outcome = await this.names.mint(request, request.ticket);
-      if (outcome.succeeded) return this.offset.tokensOf(outcome.revision);
-      if (this.names.stateIn(outcome).owner?.ticket !== request.ticket) return null;
-    }
-  }
-
-  async inspect(request: NameRequest): Promise<LockState | null> {
-    const outcome = await this.transactions.read(this.names.reads(request, MOST_WAITERS));
-    const { owner, waiting } = this.names.stateIn(outcome);
-    if (!owner) return null;
-    const queue = this.names.queueIn(outcome);
-    const [ttl, labels] = await Promise.all([
-      this.ttlOf(owner.lease),
-      this.transactions.read(
-        [owner.ticket, ...queue].map((ticket) => get(this.keys.label(request, processOf(ticket)))),
-      ),
-    ]);
-    if (ttl === 0) return null;
-    const { first, count: tokens } = this.offset.tokensOf(owner.revision);
-    const labelAt = (index: number) => {
-      const label = labels.first(index)?.value;
-      return label === undefined ? {} : { label: decode(label) };
-    };
-    const waiters = queue.map((ticket, index) => ({ ticket, ...labelAt(index + 1) }));
-    return { owner: owner.ticket, ...labelAt(0), ttl, fencingToken: first + tokens - 1, waiting, waiters };
-  }
-
-  /** The label lives as long as the session of the process. */
-  async label(request: LabelRequest): Promise<void> {
-    const key = this.keys.label(request, request.process);
-    if (request.ttl === 0) await this.transactions.run({ compare: [], success: [remove(key)], failure: [] });
-    else {
-      const { lease } = await this.sessions.current();
-      await this.transactions.run({ compare: [], success: [put(key, request.label, lease)], failure: [] });
-    }
-  }
-
-  forceRelease(request: NameRequest): Promise<string | null> {
-    return this.releases.force(request);
-  }
-
-  onLost(listener: LossListener): () => void {
-    return this.sessions.onLost(listener);
-  }
-
-  whenConnected(listener: () => void): () => void {
-    return this.sessions.whenInDoubt(listener);
-  }
-
-  start(request: StartRequest): Promise<void> {
-    return checkCluster(this.client, this.keys, this.transactions, request.report);
-  }
-
-  diagnose(error?: unknown): Error {
-    return failureOf(this.client, error);
-  }
-
-  async ping(): Promise<void> {
-    await this.transactions.read([get(this.keys.offset)]);
-  }
-
-  async close(): Promise<void> {
-    this.sweep.close();
-    this.queue.close();
-    try {
-      await this.sessions.close();
-    } catch {
-      // etcd ends the lease by itself.
-    }
-    this.client.close();
-  }
-
-  private async ask(
-    { prefix, names, ticket, leastToken = 0 }: AcquireSeveralRequest,
-    begin: () => void,
-  ): Promise<AcquireAnswer> {
-    const requests = names.map((name) => ({ prefix, name }));
+  const take = async (locks: readonly EtcdLock[], asked: AskedFor, begin: () => void): Promise<AcquireAnswer> => {
+    const { ticket, leastToken = 0 } = asked;
     /** The names that an earlier send has taken. */
-    let own = new Set<NameRequest>();
+    let own = new Set<EtcdLock>();
     for (let tries = 0; ; tries += 1) {
-      if (tries > 0) await this.offset.tryAgain(tries);
-      const session = await this.sessions.current();
-      await this.offset.raiseTo(leastToken);
+      if (tries > 0) await offset.tryAgain(tries);
+      const session = await sessions.current();
+      await offset.raiseTo(leastToken);
       begin();
-      const outcome = await this.transactions
+      const outcome = await transactions
         .run({
-          compare: requests.flatMap((request) =>
-            own.has(request) ? [hasValue(this.keys.lock(request), ticket)] : this.names.isFree(request),
-          ),
-          success: requests.map((request) => this.names.give(request, ticket, session.lease)),
-          failure: requests.flatMap((request) => this.names.reads(request)),
+          compare: locks.flatMap((lock) => (own.has(lock) ? [hasValue(lock.owner, ticket)] : names.isFree(lock))),
+          success: locks.map((lock) => names.give(lock, ticket, session.lease)),
+          failure: locks.flatMap((lock) => names.reads(lock)),
         })
         .catch((error: unknown) => {
           if (!leaseIsGone(error)) throw error;
           session.end(error);
         });
       if (!outcome) continue;
-      if (outcome.succeeded) return this.names.granted(outcome.revision, 0, session.lease);
-      const states = requests.map((request, index) => ({ request, ...this.names.stateIn(outcome, 3 * index) }));
+      if (outcome.succeeded) return names.granted(outcome.revision, 0, session.lease);
+      const states = locks.map((lock, index) => ({ lock, ...names.stateIn(outcome, 3 * index) }));
       const busy = states.find(({ owner, first }) => (owner ? owner.ticket !== ticket : first !== undefined));
-      own = new Set(states.filter(({ owner }) => owner?.ticket === ticket).map(({ request }) => request));
+      own = new Set(states.filter(({ owner }) => owner?.ticket === ticket).map(({ lock }) => lock));
       if (!busy) continue;
-      this.sessions.tickets.delete(ticket);
-      const { owner, first, request } = busy;
-      if (!owner && first) await this.names.handOver(request, { ...busy, first });
-      return { status: 'busy', name: request.name, owner: owner?.ticket ?? '', remaining: Infinity };
+      sessions.tickets.delete(ticket);
+      const { owner, first, lock } = busy;
+      if (!owner && first) await names.handOver(lock, { ...busy, first });
+      return { status: 'busy', name: lock.name, owner: owner?.ticket ?? '', remaining: Infinity };
     }
-  }
+  };
 
-  private async look(requests: readonly NameRequest[]): Promise<readonly Look[]> {
-    const outcome = await this.transactions.read(
-      requests.flatMap((request) => [get(this.keys.lock(request)), count(this.keys.waiters(request))]),
-    );
-    return requests.map((_, index) => {
+  const look = async (locks: readonly EtcdLock[]): Promise<readonly Look[]> => {
+    const outcome = await transactions.read(locks.flatMap(({ owner, waiters }) => [get(owner), count(waiters)]));
+    return locks.map((_, index) => {
       const kv = outcome.first(2 * index);
       return { ticket: decode(kv?.value), lease: kv?.lease, waiting: outcome.count(2 * index + 1) };
     });
-  }
+  };
 
   /** Milliseconds left of a lease; 0 when it has ended. */
-  private async ttlOf(lease: string): Promise<number> {
+  const ttlOf = async (lease: string): Promise<number> => {
     if (lease === '0') return Infinity;
-    const { answer } = await this.client.call<{ TTL?: string }>('/v3/lease/timetolive', { ID: lease });
+    const { answer } = await client.call<{ TTL?: string }>('/v3/lease/timetolive', { ID: lease });
     return Math.max(0, Number(answer.TTL ?? 0)) * 1_000;
-  }
+  };
+
+  const storeOf = (module: ModuleContext, forget: () => void): LockStore => {
+    const keys = new EtcdKeys(root, module.prefix);
+    const queue = new EtcdLockQueue(client, names, keys, module, () => sweep.start());
+    queues.add(queue);
+    const acquireSeveral: LockStore['acquireSeveral'] = async ({ names: all, ...asked }) => {
+      if (all.length > MOST_NAMES) {
+        throw new LockKeyError(
+          `etcd takes at most ${MOST_NAMES} names in one step; give fewer than ${all.length}`,
+          all,
+        );
+      }
+      const locks = all.map((name) => keys.lock(name));
+      return sessions.ask(asked.ticket, (begin) => take(locks, asked, begin));
+    };
+    return {
+      queue,
+      acquire: ({ name, ...asked }) => acquireSeveral({ ...asked, names: [name] }),
+      acquireSeveral,
+
+      renew(requests) {
+        const session = sessions.present;
+        if (!session) return requests.map(() => Promise.resolve({ status: 'not-owner' }));
+        const renewed = session.refresh();
+        const chunks: Promise<readonly Look[]>[] = [];
+        const locks = requests.map(({ name }) => keys.lock(name));
+        for (let from = 0; from < locks.length; from += NAMES_AT_ONCE) {
+          chunks.push(look(locks.slice(from, from + NAMES_AT_ONCE)));
+        }
+        return requests.map(async ({ ticket }, index): Promise<RenewAnswer> => {
+          const [found] = await Promise.all([Promise.all(chunks), renewed]);
+          const own = found.flat()[index] as Look;
+          const remaining = session.remaining();
+          const owned = own.ticket === ticket && own.lease === session.lease;
+          if (!owned || remaining === 0) return { status: 'not-owner' };
+          return { status: 'renewed', remaining, waiting: own.waiting };
+        });
+      },
+
+      release: ({ name, ticket }) => names.release(keys.lock(name), ticket),
+
+      async mint({ name, ticket, leastToken }) {
+        for (let tries = 0; ; tries += 1) {
+          if (tries > 0) await offset.tryAgain(tries);
+          await offset.raiseTo(leastToken);
+          const outcome = await names.mint(keys.lock(name), ticket);
+          if (outcome.succeeded) return offset.tokensOf(outcome.revision);
+          if (names.stateIn(outcome).owner?.ticket !== ticket) return null;
+        }
+      },
+
+      async inspect({ name }) {
+        const outcome = await transactions.read(names.reads(keys.lock(name), MOST_WAITERS));
+        const { owner, waiting } = names.stateIn(outcome);
+        if (!owner) return null;
+        const queued = names.queueIn(outcome);
+        const labelKeys = [owner.ticket, ...queued].map((ticket) => keys.label(processOf(ticket)));
+        const [left, labels] = await Promise.all([ttlOf(owner.lease), transactions.read(labelKeys.map(get))]);
+        if (left === 0) return null;
+        const { first, count: tokens } = offset.tokensOf(owner.revision);
+        const labelAt = (index: number) => {
+          const label = labels.first(index)?.value;
+          return label === undefined ? {} : { label: decode(label) };
+        };
+        const waiters = queued.map((ticket, index) => ({ ticket, ...labelAt(index + 1) }));
+        return { owner: owner.ticket, ...labelAt(0), ttl: left, fencingToken: first + tokens - 1, waiting, waiters };
+      },
+
+      /** The label lives as long as the session of the process. */
+      async label(label, lasts) {
+        const key = keys.label(module.process);
+        const write = lasts === 0 ? remove(key) : put(key, label, (await sessions.current()).lease);
+        await transactions.run({ compare: [], success: [write], failure: [] });
+      },
+
+      forceRelease: ({ name }) => names.force(keys.lock(name)),
+      start: () => checkCluster(client, keys, transactions, module.report),
+      stop() {
+        queue.close();
+        queues.delete(queue);
+        forget();
+      },
+    };
+  };
+
+  return {
+    name: 'etcd',
+    traits: { lease: 'session', fencing: 'strict', leastLease: 1 },
+    open: (module) => storeOf(module, listeners.add(module)),
+    diagnose: (error) => failureOf(client, error),
+    ping: async () => void (await transactions.read([get(rootKeys.offset)])),
+    async close() {
+      sweep.close();
+      for (const queue of queues) queue.close();
+      // etcd ends the lease by itself.
+      await sessions.close().catch(() => {});
+      client.close();
+    },
+  };
 }
 
 const LEAST_VERSION = [3, 4] as const;
@@ -291,7 +247,7 @@ async function checkCluster(
   if (silent.length === answers.length) throw problem(causes);
   if (silent.length > 0) {
     const message = `etcd: ${causes}; the other ${answers.length - silent.length} of ${answers.length} endpoints serve`;
-    report({ level: 'warn', message: `${message}${advice(causes)}` });
+    report({ level: 'warn', message: `${message}${remedyClause(causes, REMEDIES)}` });
   }
   for (const { endpoint, status } of answers) if (status) requireService(endpoint, status);
   await requireRights(keys, transactions);
@@ -337,25 +293,15 @@ function failureOf(client: EtcdClient, error?: unknown): Error {
   const message = error instanceof Error ? error.message : undefined;
   const cause = client.failures() ?? message ?? 'no answer in time';
   const where = client.failures() === undefined ? ` at ${client.endpoints.map(({ url }) => url).join(', ')}` : '';
-  const remedy = remedyOf(message ?? cause) ?? remedyOf(cause);
-  return new Error(`etcd${where}: ${cause}${remedy === undefined ? '' : `; ${remedy}`}`, { cause: error });
+  const remedy = remedyClause(message ?? cause, REMEDIES) || remedyClause(cause, REMEDIES);
+  return new Error(`etcd${where}: ${cause}${remedy}`, { cause: error });
 }
 
 function problem(causes: string): Error {
-  return new EtcdProblem(`etcd: ${causes}${advice(causes)}`);
+  return new EtcdProblem(`etcd: ${causes}${remedyClause(causes, REMEDIES)}`);
 }
 
-function advice(causes: string): string {
-  const remedy = remedyOf(causes);
-  return remedy === undefined ? '' : `; ${remedy}`;
-}
-
-function remedyOf(message: string): string | undefined {
-  return REMEDIES.find(([pattern]) => pattern.test(message))?.[1];
-}
-
-/** What an operator can do about an error. The first pattern that matches its message applies. */
-const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
+const REMEDIES: Remedies = [
   [
     /database space exceeded|NOSPACE/,
     'its disk quota is used up: compact and defragment it, then etcdctl alarm disarm',

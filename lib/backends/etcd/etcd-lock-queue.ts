@@ -2,15 +2,14 @@ import type {
   BeatRequest,
   EnqueueRequest,
   LockQueue,
+  ModuleContext,
   QueueAnswer,
-  QueueListener,
   RequeueRequest,
-  TicketRequest,
   QueueMessage,
 } from '../../contracts/lock-backend.js';
 import type { EtcdClient } from './etcd-client.js';
 import { leaseIsGone } from './etcd-endpoint.js';
-import type { EtcdNames, NameState, Waiter } from './etcd-names.js';
+import type { EtcdKeys, EtcdLock, EtcdNames, NameState, Waiter } from './etcd-names.js';
 import type { EtcdSessions } from './etcd-session.js';
 import { get, put, type Outcome, type KeyValue, decode } from './etcd-transactions.js';
 import { EtcdWatch } from './etcd-watch.js';
@@ -22,65 +21,60 @@ const NEAR = 8;
 type Gone = { readonly status: 'gone' };
 type NotOwner = { readonly status: 'not-owner'; readonly resent: boolean };
 
-/** The queue of the etcd backend: one key for each waiter of a name, in the order of their revisions. */
+/** The queue of a module at etcd: one key for each waiter of a name, in the order of their revisions. */
 export class EtcdLockQueue implements LockQueue {
-  private readonly mailboxes = new Map<string, { readonly mailbox: EtcdWatch; readonly opened: Promise<void> }>();
+  private mailbox: { readonly watch: EtcdWatch; readonly opened: Promise<void> } | undefined;
 
   constructor(
     private readonly client: EtcdClient,
     private readonly names: EtcdNames,
+    private readonly keys: EtcdKeys,
+    private readonly module: ModuleContext,
     private readonly onGap: () => void,
   ) {}
 
-  async listen(listener: QueueListener): Promise<void> {
-    const key = this.names.keys.mailbox(listener, listener.process);
-    const present = this.mailboxes.get(key);
-    if (present) return present.opened;
+  async listen(): Promise<void> {
+    if (this.mailbox) return this.mailbox.opened;
+    const { module } = this;
     const { offset, sessions } = this.names;
-    const mailbox = new EtcdWatch(this.client, key, {
+    const watch = new EtcdWatch(this.client, this.keys.mailbox(module.process), {
       onPut: (kv) => {
         for (const message of messagesIn(kv, offset, sessions)) {
           if (message.kind === 'grant') sessions.tickets.add(message.ticket);
-          listener.onMessage(message);
+          module.message(message);
         }
       },
-      onReconnect: () => listener.onReconnect(),
+      onReconnect: module.reconnected,
       onGap: this.onGap,
     });
-    const opened = mailbox.open();
-    this.mailboxes.set(key, { mailbox, opened });
+    const opened = watch.open();
+    this.mailbox = { watch, opened };
     try {
       await opened;
     } catch (error) {
-      mailbox.close();
-      this.mailboxes.delete(key);
+      this.close();
       throw error;
     }
   }
 
-  unlisten(listener: Pick<QueueListener, 'prefix' | 'process'>): void {
-    const key = this.names.keys.mailbox(listener, listener.process);
-    this.mailboxes.get(key)?.mailbox.close();
-    this.mailboxes.delete(key);
-  }
-
   enqueue(request: EnqueueRequest): Promise<QueueAnswer> {
-    return this.names.sessions.ask(request.ticket, (begin) => this.ask(request, begin));
+    const { name, ticket, claim } = request;
+    return this.names.sessions.ask(ticket, (begin) => this.ask(this.keys.lock(name), ticket, claim, begin));
   }
 
-  async beat(request: BeatRequest): Promise<QueueAnswer | Gone> {
+  async beat({ name, ticket }: BeatRequest): Promise<QueueAnswer | Gone> {
     const { names } = this;
-    const { ticket } = request;
-    const reads = names.reads(request);
+    const lock = this.keys.lock(name);
+    const reads = names.reads(lock);
     for (let tries = 0; ; tries += 1) {
       if (tries > 0) await names.offset.tryAgain(tries);
-      const outcome = await names.transactions.read([...reads, get(names.keys.waiters(request) + ticket)]);
+      const outcome = await names.transactions.read([...reads, get(lock.waiters + ticket)]);
       const state = names.stateIn(outcome);
       if (state.owner?.ticket !== ticket && !outcome.first(reads.length)) {
         names.sessions.tickets.delete(ticket);
         return { status: 'gone' };
       }
-      const answer = await this.answerIn(request, state, outcome);
+      const answer = await this.answerIn(lock, ticket, state, outcome);
       if (answer) return answer;
     }
   }
@@ -92,14 +86,18 @@ export class EtcdLockQueue implements LockQueue {
   }
 
   close(): void {
-    for (const { mailbox } of this.mailboxes.values()) mailbox.close();
-    this.mailboxes.clear();
+    this.mailbox?.watch.close();
+    this.mailbox = undefined;
   }
 
-  private async ask(request: EnqueueRequest, begin: () => void): Promise<QueueAnswer> {
+  private async ask(
+    lock: EtcdLock,
+    ticket: string,
+    claim: number | undefined,
+    begin: () => void,
+  ): Promise<QueueAnswer> {
     const { names } = this;
-    const { ticket, claim } = request;
-    const key = names.keys.waiters(request) + ticket;
+    const key = lock.waiters + ticket;
     for (let tries = 0; ; tries += 1) {
       if (tries > 0) await names.offset.tryAgain(tries);
       const session = await names.sessions.current();
@@ -107,9 +105,9 @@ export class EtcdLockQueue implements LockQueue {
       const queued = claim === undefined ? [] : [put(key, '', session.lease)];
       let outcome: Outcome;
       try {
-        outcome = await names.attempt(request, {
-          compare: names.isFree(request),
-          success: [names.give(request, ticket, session.lease)],
+        outcome = await names.attempt(lock, {
+          compare: names.isFree(lock),
+          success: [names.give(lock, ticket, session.lease)],
           failure: queued,
         });
       } catch (error) {
@@ -118,7 +116,7 @@ export class EtcdLockQueue implements LockQueue {
         continue;
       }
       if (outcome.succeeded) return names.granted(outcome.revision, 0, session.lease);
-      const answer = await this.answerIn(request, names.stateIn(outcome, queued.length), outcome);
+      const answer = await this.answerIn(lock, ticket, names.stateIn(outcome, queued.length), outcome);
       if (!answer) continue;
       if (answer.status === 'busy' && claim === undefined) names.sessions.tickets.delete(ticket);
       return answer;
@@ -128,9 +126,10 @@ export class EtcdLockQueue implements LockQueue {
   private async requeueAs(request: RequeueRequest, begin: () => void): Promise<QueueAnswer | NotOwner> {
     const { names } = this;
     const { ticket, again } = request;
+    const lock = this.keys.lock(request.name);
     const session = await names.sessions.current();
     begin();
-    const also = [put(names.keys.waiters(request) + again, '', session.lease)];
+    const also = [put(lock.waiters + again, '', session.lease)];
     let resent = false;
     let state: NameState | undefined;
     for (let tries = 0; ; tries += 1) {
@@ -138,11 +137,11 @@ export class EtcdLockQueue implements LockQueue {
       const first = state?.first;
       const outcome: Outcome =
         state && first
-          ? await names.handOver(request, { ...state, first }, { also })
+          ? await names.handOver(lock, { ...state, first }, { also })
           : await names.transactions.run({
-              compare: [names.isUnwanted(request, ticket), names.offset.guard()],
-              success: [names.give(request, again, session.lease)],
-              failure: names.reads(request),
+              compare: [names.isUnwanted(lock, ticket), names.offset.guard()],
+              success: [names.give(lock, again, session.lease)],
+              failure: names.reads(lock),
             });
       resent ||= outcome.resent;
       if (outcome.succeeded) {
@@ -159,35 +158,36 @@ export class EtcdLockQueue implements LockQueue {
 
   /** The answer for a ticket that has asked; `undefined` when it must ask again. Passes on a name without an owner. */
   private async answerIn(
-    request: TicketRequest,
+    lock: EtcdLock,
+    ticket: string,
     state: NameState,
     { revision }: Outcome,
   ): Promise<QueueAnswer | undefined> {
-    const { ticket } = request;
     const { owner, first, waiting } = state;
-    if (owner?.ticket === ticket) return this.grantAgain(request, owner.lease);
-    if (!owner) return first && this.passOn(request, { ...state, first });
+    if (owner?.ticket === ticket) return this.grantAgain(lock, ticket, owner.lease);
+    if (!owner) return first && this.passOn(lock, ticket, { ...state, first });
     const isFirst = first?.ticket === ticket;
-    if (isFirst) void this.names.want(request, owner);
+    if (isFirst) void this.names.want(lock, owner);
     return this.busy(revision, owner.ticket, isFirst, waiting);
   }
 
   private async passOn(
-    request: TicketRequest,
+    lock: EtcdLock,
+    caller: string,
     state: NameState & { readonly first: Waiter },
   ): Promise<QueueAnswer | undefined> {
     const { ticket, lease } = state.first;
-    const outcome = await this.names.handOver(request, state, { caller: request.ticket });
+    const outcome = await this.names.handOver(lock, state, { caller });
     if (!outcome.succeeded) {
       this.names.stateIn(outcome);
       return undefined;
     }
-    if (ticket === request.ticket) return this.names.granted(outcome.revision, outcome.count(0) - 1, lease);
+    if (ticket === caller) return this.names.granted(outcome.revision, outcome.count(0) - 1, lease);
     return this.busy(outcome.revision, ticket, false);
   }
 
-  private async grantAgain(request: TicketRequest, lease: string): Promise<QueueAnswer | undefined> {
-    const outcome = await this.names.mint(request, request.ticket);
+  private async grantAgain(lock: EtcdLock, ticket: string, lease: string): Promise<QueueAnswer | undefined> {
+    const outcome = await this.names.mint(lock, ticket);
     if (outcome.succeeded) return this.names.granted(outcome.revision, outcome.count(2), lease);
     this.names.stateIn(outcome);
     return undefined;

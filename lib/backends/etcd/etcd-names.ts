@@ -1,4 +1,4 @@
-import type { Granted, NameRequest } from '../../contracts/lock-backend.js';
+import type { Granted, Pending, ReleaseAnswer } from '../../contracts/lock-backend.js';
 import { processOf } from '../../contracts/lock-requests.js';
 import type { Mail } from './etcd-lock-queue.js';
 import type { EtcdSessions } from './etcd-session.js';
@@ -62,6 +62,7 @@ export class EtcdNames {
   private readonly contended = new ContendedNames();
 
   constructor(
+    /** Of no module. */
     readonly keys: EtcdKeys,
     readonly transactions: EtcdTransactions,
     readonly offset: TokenOffset,
@@ -69,17 +70,17 @@ export class EtcdNames {
   ) {}
 
   /** What `stateIn` needs, from its first operation on; and the tickets of the first `waiters`. */
-  reads(request: NameRequest, waiters = 1): readonly Operation[] {
-    return [get(this.keys.lock(request)), oldest(this.keys.waiters(request), waiters), this.offset.read()];
+  reads(lock: EtcdLock, waiters = 1): readonly Operation[] {
+    return [get(lock.owner), oldest(lock.waiters, waiters), this.offset.read()];
   }
 
   /** `at`: the index of the first of the `reads`. */
   stateIn(outcome: Outcome, at = 0): NameState {
     this.offset.learn(outcome.first(at + 2));
-    const lock = outcome.first(at);
+    const owner = outcome.first(at);
     const first = outcome.first(at + 1);
     return {
-      owner: lock && { ticket: decode(lock.value), lease: lock.lease ?? '0', revision: Number(lock.mod_revision) },
+      owner: owner && { ticket: decode(owner.value), lease: owner.lease ?? '0', revision: Number(owner.mod_revision) },
       first: first && {
         ticket: this.waiterIn(first),
         key: decode(first.key),
@@ -96,36 +97,36 @@ export class EtcdNames {
   }
 
   /** Nobody owns the name or waits for it. */
-  isFree(request: NameRequest): readonly Compare[] {
-    return [hasNone(this.keys.all(request)), this.offset.guard()];
+  isFree({ all }: EtcdLock): readonly Compare[] {
+    return [hasNone(all), this.offset.guard()];
   }
 
   /** The ticket owns the name, and nobody waits for it: the key of a waiter would have another value. */
-  isUnwanted(request: NameRequest, ticket: string): Compare {
-    return haveOnly(this.keys.all(request), ticket);
+  isUnwanted({ all }: EtcdLock, ticket: string): Compare {
+    return haveOnly(all, ticket);
   }
 
   /**
    * Carries out `success` if all of `compare` hold, together with other requests; else `failure`, to which the `reads`
    * are appended.
    */
-  async attempt(request: NameRequest, { compare, success, failure }: Txn): Promise<Outcome> {
-    const lock = this.keys.lock(request);
+  async attempt(lock: EtcdLock, { compare, success, failure }: Txn): Promise<Outcome> {
+    const { owner } = lock;
     let resent = false;
-    if (!this.contended.has(lock)) {
-      const outcome = await this.transactions.runTogether(lock, { compare, success, failure: [] });
+    if (!this.contended.has(owner)) {
+      const outcome = await this.transactions.runTogether(owner, { compare, success, failure: [] });
       if (outcome.succeeded) return outcome;
-      this.contended.add(lock);
+      this.contended.add(owner);
       ({ resent } = outcome);
     }
-    const reads = this.reads(request);
-    const outcome = await this.transactions.runTogether(lock, { compare, success, failure: [...failure, ...reads] });
-    if (outcome.succeeded) this.contended.delete(lock);
+    const reads = this.reads(lock);
+    const outcome = await this.transactions.runTogether(owner, { compare, success, failure: [...failure, ...reads] });
+    if (outcome.succeeded) this.contended.delete(owner);
     return resent ? outcome.asResent() : outcome;
   }
 
-  give(request: NameRequest, ticket: string, lease: string): Operation {
-    return put(this.keys.lock(request), ticket, lease);
+  give({ owner }: EtcdLock, ticket: string, lease: string): Operation {
+    return put(owner, ticket, lease);
   }
 
   /** The answer for a ticket of this process that owns the name since `revision`, by this lease. */
@@ -139,12 +140,12 @@ export class EtcdNames {
   }
 
   /** Mints tokens for the owner, and takes its ticket out of the queue. Without success, with the `reads`. */
-  async mint(request: NameRequest, ticket: string): Promise<Outcome> {
-    const lock = this.keys.lock(request);
+  async mint(lock: EtcdLock, ticket: string): Promise<Outcome> {
+    const { owner, waiters } = lock;
     return this.transactions.run({
-      compare: [hasValue(lock, ticket), this.offset.guard()],
-      success: [touch(lock), remove(this.keys.waiters(request) + ticket), oldest(this.keys.waiters(request))],
-      failure: this.reads(request),
+      compare: [hasValue(owner, ticket), this.offset.guard()],
+      success: [touch(owner), remove(waiters + ticket), oldest(waiters)],
+      failure: this.reads(lock),
     });
   }
 
@@ -154,16 +155,15 @@ export class EtcdNames {
    * were not the first. Without success, with the `reads`.
    */
   async handOver(
-    request: NameRequest,
+    lock: EtcdLock,
     { owner, first: to, waiting }: NameState & { readonly first: Waiter },
     { caller, also = [], mail }: HandOverExtras = {},
   ): Promise<Outcome> {
-    const lock = this.keys.lock(request);
     const behind = waiting - 1 + also.length;
     const grant: Mail = {
       kind: 'grant',
       ticket: to.ticket,
-      name: request.name,
+      name: lock.name,
       waiting: behind,
       offset: this.offset.value,
     };
@@ -172,27 +172,86 @@ export class EtcdNames {
       ...(mail ? [mail] : []),
     ];
     const outcome = await this.transactions.run({
-      compare: [owner ? hasValue(lock, owner.ticket) : isAbsent(lock), isSince(to.key, to.since), this.offset.guard()],
+      compare: [
+        owner ? hasValue(lock.owner, owner.ticket) : isAbsent(lock.owner),
+        isSince(to.key, to.since),
+        this.offset.guard(),
+      ],
       success: [
-        count(this.keys.waiters(request)),
-        this.give(request, to.ticket, to.lease),
+        count(lock.waiters),
+        this.give(lock, to.ticket, to.lease),
         remove(to.key),
         ...also,
-        ...this.post(request, letters),
+        ...this.post(lock, letters),
       ],
-      failure: this.reads(request),
+      failure: this.reads(lock),
     });
-    if (outcome.succeeded && outcome.count(0) > waiting && to.ticket !== caller) void this.want(request, to);
+    if (outcome.succeeded && outcome.count(0) > waiting && to.ticket !== caller) void this.want(lock, to);
     return outcome;
   }
 
+  release(lock: EtcdLock, ticket: string): Pending<ReleaseAnswer> {
+    return this.sessions.end(ticket, () => this.releaseOne(lock, ticket));
+  }
+
+  /** Frees the name of the ticket, or gives it to its first waiter; takes a ticket that waits out of the queue. */
+  async releaseOne(lock: EtcdLock, ticket: string): Promise<ReleaseAnswer> {
+    let outcome = await this.attempt(lock, {
+      compare: [this.isUnwanted(lock, ticket)],
+      success: [remove(lock.owner)],
+      failure: [remove(lock.waiters + ticket)],
+    });
+    let { resent } = outcome;
+    for (let tries = 0; !outcome.succeeded; tries += 1) {
+      const state = this.stateIn(outcome, tries === 0 ? 1 : 0);
+      if (tries > 0) await this.offset.tryAgain(tries);
+      const { owner, first } = state;
+      if (owner && owner.ticket !== ticket) return { status: 'taken', resent };
+      if (!owner && !first) return { status: 'gone', resent };
+      outcome = first
+        ? await this.handOver(lock, { ...state, first })
+        : await this.transactions.run({
+            compare: [this.isUnwanted(lock, ticket)],
+            success: [remove(lock.owner)],
+            failure: this.reads(lock),
+          });
+      resent ||= outcome.resent;
+      if (outcome.succeeded && !owner) return { status: 'gone', resent };
+    }
+    return { status: 'released', resent };
+  }
+
+  /** Frees the name of any owner, or gives it to its first waiter. Returns the owner. */
+  async force(lock: EtcdLock): Promise<string | null> {
+    let outcome = await this.transactions.read(this.reads(lock));
+    for (let tries = 0; ; tries += 1) {
+      if (tries > 0) await this.offset.tryAgain(tries);
+      const state = this.stateIn(outcome);
+      const { owner, first } = state;
+      if (!owner) return null;
+      const mail = {
+        to: owner.ticket,
+        lease: owner.lease,
+        message: { kind: 'revoked' as const, ticket: owner.ticket },
+      };
+      outcome = first
+        ? await this.handOver(lock, { ...state, first }, { mail })
+        : await this.transactions.run({
+            compare: [this.isUnwanted(lock, owner.ticket)],
+            success: [remove(lock.owner), ...this.post(lock, [mail])],
+            failure: this.reads(lock),
+          });
+      if (outcome.succeeded) return owner.ticket;
+    }
+  }
+
   /** Tells the owner that others wait. A message that is lost is sent again with the next heartbeat. */
-  async want(request: NameRequest, { ticket, lease }: Pick<Waiter, 'ticket' | 'lease'>): Promise<void> {
-    const message: Mail = { kind: 'wanted', ticket, name: request.name };
+  async want(lock: EtcdLock, { ticket, lease }: Pick<Waiter, 'ticket' | 'lease'>): Promise<void> {
+    const message: Mail = { kind: 'wanted', ticket, name: lock.name };
     try {
       await this.transactions.run({
-        compare: [hasValue(this.keys.lock(request), ticket)],
-        success: this.post(request, [{ to: ticket, lease, message }]),
+        compare: [hasValue(lock.owner, ticket)],
+        success: this.post(lock, [{ to: ticket, lease, message }]),
         failure: [],
       });
     } catch {
@@ -201,11 +260,11 @@ export class EtcdNames {
   }
 
   /** Puts messages into the mailboxes of the tickets' processes: never without a lease, or they would stay for ever. */
-  post(request: NameRequest, letters: readonly Letter[]): readonly Operation[] {
+  post({ keys }: EtcdLock, letters: readonly Letter[]): readonly Operation[] {
     const boxes = new Map<string, { lease: string; messages: Mail[] }>();
     for (const { to, lease, message } of letters) {
       if (lease === '0') continue;
-      const key = this.keys.mailbox(request, processOf(to));
+      const key = keys.mailbox(processOf(to));
       const box = boxes.get(key);
       if (box) box.messages.push(message);
       else boxes.set(key, { lease, messages: [message] });
@@ -214,63 +273,69 @@ export class EtcdNames {
   }
 
   private waiterIn({ key }: KeyValue): string {
-    return this.keys.nameIn(decode(key))?.waiter ?? '';
+    return this.keys.lockIn(decode(key))?.waiter ?? '';
   }
 }
 
-type Prefixed = Pick<NameRequest, 'prefix'>;
+/** A lock, and what of it stands in the keys of etcd. */
+export interface EtcdLock {
+  readonly name: string;
+  /** Those of its module. */
+  readonly keys: EtcdKeys;
+  /** What the keys of the owner and of all waiters begin with, and no others: one condition covers them. */
+  readonly all: string;
+  /** The key whose value is the ticket that owns the lock. */
+  readonly owner: string;
+  /** What the keys of all waiters begin with. The ticket follows. They have no value, unlike the owner's. */
+  readonly waiters: string;
+}
 
 /**
- * The keys of all locks. Each has one segment for the module's prefix, which may be empty, and one for the name or the
- * process: a `/` in them is encoded, so that no name is the beginning of another one's keys.
+ * The keys of the locks of one module. Each has one segment for the module's prefix, which may be empty, and one for
+ * the name or the process: a `/` in them is encoded, so that no name is the beginning of another one's keys.
  */
 export class EtcdKeys {
   /** What is added to every token. */
   readonly offset: string;
+  private readonly segment: string;
 
-  constructor(private readonly root: string) {
+  constructor(
+    private readonly root: string,
+    prefix?: string,
+  ) {
     this.offset = `${root}first-token`;
+    this.segment = `/${escaped(prefix ?? '')}/`;
   }
 
-  /** What the keys of the owner and of all waiters of a name begin with, and no others: one condition covers them. */
-  all({ prefix, name }: NameRequest): string {
-    return `${this.key('lock', prefix, name)}/`;
-  }
-
-  /** Its value is the ticket that owns the lock. */
-  lock(request: NameRequest): string {
-    return `${this.all(request)}owner`;
-  }
-
-  /** What the keys of all waiters of a name begin with. The ticket follows. They have no value, unlike the owner's. */
-  waiters(request: NameRequest): string {
-    return `${this.all(request)}wait/`;
+  lock(name: string): EtcdLock {
+    const all = `${this.key('lock', name)}/`;
+    return { name, keys: this, all, owner: `${all}owner`, waiters: `${all}wait/` };
   }
 
   /** Where a process gets its messages. */
-  mailbox({ prefix }: Prefixed, process: string): string {
-    return this.key('mail', prefix, process);
+  mailbox(process: string): string {
+    return this.key('mail', process);
+  }
+
+  label(process: string): string {
+    return this.key('label', process);
   }
 
   /** Lives as long as the lease. */
   session(lease: string): string {
-    return this.key('session', undefined, lease);
+    return `${this.root}session//${lease}`;
   }
 
-  label({ prefix }: Prefixed, process: string): string {
-    return this.key('label', prefix, process);
-  }
-
-  /** The request for the name of a lock, or of the waiter with the ticket; `undefined` for another key. */
-  nameIn(key: string): (NameRequest & { readonly waiter: string | undefined }) | undefined {
+  /** The lock of any module whose key, or that of whose waiter, this is; `undefined` for another key. */
+  lockIn(key: string): { readonly lock: EtcdLock; readonly waiter: string | undefined } | undefined {
     const [kind, prefix = '', name, role, ...ticket] = key.slice(this.root.length).split('/');
     if (!key.startsWith(this.root) || kind !== 'lock' || name === undefined) return undefined;
-    const waiter = role === 'wait' ? ticket.join('/') : undefined;
-    return { ...(prefix !== '' && { prefix: unescaped(prefix) }), name: unescaped(name), waiter };
+    const lock = new EtcdKeys(this.root, unescaped(prefix)).lock(unescaped(name));
+    return { lock, waiter: role === 'wait' ? ticket.join('/') : undefined };
   }
 
-  private key(kind: string, prefix: string | undefined, name: string): string {
-    return `${this.root}${kind}/${escaped(prefix ?? '')}/${escaped(name)}`;
+  private key(kind: string, name: string): string {
+    return this.root + kind + this.segment + escaped(name);
   }
 }
 

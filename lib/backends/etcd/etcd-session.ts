@@ -1,5 +1,5 @@
 import { backoff, currentInstant, elapsedSince, type Instant, onceRead } from '../../timing/clock.js';
-import type { LossListener } from '../sessions/session-locks.js';
+import type { Listeners } from '../listeners.js';
 import type { EtcdClient } from './etcd-client.js';
 import { put, type EtcdTransactions } from './etcd-transactions.js';
 import { EtcdWatch } from './etcd-watch.js';
@@ -15,14 +15,14 @@ export class EtcdSessions {
   private session: EtcdSession | undefined;
   private opening: Promise<EtcdSession> | undefined;
   private closed = false;
-  private readonly listeners = new Set<LossListener>();
-  private readonly doubtListeners = new Set<() => void>();
 
   constructor(
     private readonly client: EtcdClient,
     private readonly transactions: EtcdTransactions,
     private readonly keyOf: (lease: string) => string,
     private readonly seconds: number,
+    /** Told when etcd may have lost what it granted: after a new connection, and after a loss of data. */
+    private readonly listeners: Listeners,
     /** Called before a session is used for the first time. */
     private readonly prepare: () => Promise<void>,
   ) {
@@ -92,17 +92,6 @@ export class EtcdSessions {
     return this.session?.lease === lease ? (this.session?.remaining() ?? 0) : 0;
   }
 
-  onLost(listener: LossListener): () => void {
-    this.listeners.add(listener);
-    return () => this.listeners.delete(listener);
-  }
-
-  /** `listener` is called when etcd may have lost what it granted: after a new connection, and after a loss of data. */
-  whenInDoubt(listener: () => void): () => void {
-    this.doubtListeners.add(listener);
-    return () => this.doubtListeners.delete(listener);
-  }
-
   /** Gives everything back at once. */
   async close(): Promise<void> {
     this.closed = true;
@@ -125,13 +114,13 @@ export class EtcdSessions {
 
   private doubt(): void {
     void this.present?.verify();
-    for (const listener of this.doubtListeners) listener();
+    this.listeners.connected();
   }
 
   private lose(why: Error): void {
     const tickets = [...this.tickets];
     this.tickets.clear();
-    if (tickets.length > 0) for (const listener of this.listeners) listener(tickets, why);
+    this.listeners.lost(tickets, why);
   }
 }
 

@@ -1,6 +1,5 @@
 import type { EtcdClient } from './etcd-client.js';
 import type { EtcdNames } from './etcd-names.js';
-import type { EtcdReleases } from './etcd-releases.js';
 import { decode, get } from './etcd-transactions.js';
 
 /** How many keys are read in one transaction. */
@@ -28,7 +27,6 @@ export class EtcdSweep {
   constructor(
     private readonly client: EtcdClient,
     private readonly names: EtcdNames,
-    private readonly releases: EtcdReleases,
     /** The life of the lease in ms. */
     private readonly ttl: number,
   ) {}
@@ -73,17 +71,17 @@ export class EtcdSweep {
       ID: lease,
       keys: true,
     });
-    const ours = (answer.keys ?? []).map(decode).filter((key) => keys.nameIn(key));
+    const ours = (answer.keys ?? []).map(decode).filter((key) => keys.lockIn(key));
     for (let from = 0; from < ours.length; from += KEYS_AT_ONCE) {
       const some = ours.slice(from, from + KEYS_AT_ONCE);
       const outcome = await transactions.read(some.map(get));
       for (const index of some.keys()) {
         const kv = outcome.first(index);
-        const request = kv && keys.nameIn(decode(kv.key));
+        const found = kv && keys.lockIn(decode(kv.key));
         // The name may have passed to another process since its key was listed.
-        if (!request || kv.lease !== lease) continue;
-        const ticket = request.waiter ?? decode(kv.value);
-        if (!sessions.knows(ticket)) await this.releases.releaseOne({ ...request, ticket });
+        if (!found || kv.lease !== lease) continue;
+        const ticket = found.waiter ?? decode(kv.value);
+        if (!sessions.knows(ticket)) await this.names.releaseOne(found.lock, ticket);
       }
     }
   }

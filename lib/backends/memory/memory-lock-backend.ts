@@ -2,15 +2,17 @@ import type { CacheStore, CacheStoreProvider } from '../../contracts/cache-store
 import type {
   AcquireAnswer,
   AcquireRequest,
+  AcquireSeveralRequest,
   Busy,
   KeepRequest,
-  LabelRequest,
   ListedNames,
   ListRequest,
   LockBackend,
   LockState,
+  LockStore,
   LockTraits,
   MintRequest,
+  ModuleContext,
   NameRequest,
   ReleaseAnswer,
   RenewAnswer,
@@ -21,9 +23,10 @@ import type {
 import { processOf } from '../../contracts/lock-requests.js';
 import type { PrimitiveStoreProvider, PrimitiveStores } from '../../contracts/primitive-stores.js';
 import { redisGlob } from '../../keys/redis-glob.js';
+import { Listeners } from '../listeners.js';
 import { ExpiringMap } from './expiring-map.js';
 import { memoryCacheStore } from './memory-cache-store.js';
-import { type MemoryLocks, MemoryPrimitives, type NamesRequest } from './memory-primitives.js';
+import { type MemoryLocks, MemoryPrimitives, type LeaseRequest } from './memory-primitives.js';
 import { ReadersByKey } from './readers.js';
 
 /**
@@ -41,66 +44,102 @@ const READERS = 'readers';
 /** How many tokens are reserved at once for the callers of one process. */
 const TOKENS = 128;
 
-class MemoryLockBackend implements LockBackend, MemoryLocks, CacheStoreProvider, PrimitiveStoreProvider {
+/** What the modules share that were given the same instance. */
+class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStoreProvider {
   readonly name = 'memory';
-  readonly traits: LockTraits = {
-    lease: 'ttl',
-    fencing: 'strict',
-    leastLease: 1,
-    writesAtOnce: true,
-  };
-  private readonly grants = new ExpiringMap<Grant>();
-  private readonly readers = new ReadersByKey();
-  private readonly labels = new ExpiringMap<string>();
-  private readonly primitives = new MemoryPrimitives(this);
-  private readonly lossListeners = new Set<LossListener>();
+  readonly traits: LockTraits = { lease: 'ttl', fencing: 'strict', leastLease: 1, writesAtOnce: true };
+  readonly grants = new ExpiringMap<Grant>();
+  readonly readers = new ReadersByKey();
+  readonly labels = new ExpiringMap<string>();
+  readonly listeners = new Listeners();
+  private readonly primitives = new MemoryPrimitives((prefix) => new MemoryLockStore(this, { prefix }));
   private lastToken = 0;
 
-  acquire({ name, ...request }: AcquireRequest): Promise<AcquireAnswer> {
-    return this.acquireSeveral({ ...request, names: [name] });
+  open(module: ModuleContext): LockStore {
+    return new MemoryLockStore(this, module, this.listeners.add(module));
   }
 
-  async acquireSeveral(request: NamesRequest): Promise<AcquireAnswer> {
-    return this.take(request);
+  openCacheStore(): CacheStore {
+    return memoryCacheStore();
   }
 
-  take(request: NamesRequest): AcquireAnswer {
-    const { names, ticket, ttl } = request;
+  openPrimitiveStores(prefix: string | undefined): PrimitiveStores {
+    return this.primitives.open(prefix);
+  }
+
+  async ping(): Promise<void> {}
+
+  async close(): Promise<void> {}
+
+  reserve(count: number, leastToken = 0): TokenRange {
+    const first = Math.max(this.lastToken + 1, Date.now() * 1_000, leastToken);
+    this.lastToken = first + count - 1;
+    return { first, count };
+  }
+}
+
+/** The locks of one module. */
+class MemoryLockStore implements LockStore, MemoryLocks {
+  private readonly grants: ExpiringMap<Grant>;
+  private readonly readers: ReadersByKey;
+  /** What the keys of the module begin with. */
+  private readonly beginning: string;
+
+  constructor(
+    private readonly shared: MemoryLockBackend,
+    private readonly module: Partial<ModuleContext>,
+    readonly stop: () => void = () => {},
+  ) {
+    this.grants = shared.grants;
+    this.readers = shared.readers;
+    this.beginning = `${module.prefix ?? ''}\u0000`;
+  }
+
+  async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
+    return this.take(request, [request.name]);
+  }
+
+  async acquireSeveral(request: AcquireSeveralRequest): Promise<AcquireAnswer> {
+    return this.take(request, request.names);
+  }
+
+  /** The names apart: what spreads a request into another costs a third of the time of a free lock. */
+  take(request: LeaseRequest, names: readonly string[]): AcquireAnswer {
+    const { ticket, ttl } = request;
     for (const name of names) {
-      const key = keyOf(request.prefix, name);
+      const key = this.beginning + name;
       const busy = this.busyFor(key, request);
       if (busy) return { status: 'busy', name, ...busy };
     }
-    if (request.mode === 'read') return this.read(request);
-    const tokens = this.reserve(1, request.leastToken);
-    const grant = { owner: ticket, fencingToken: this.lastToken };
+    if (request.mode === 'read') return this.read(request, names);
+    const tokens = this.shared.reserve(1, request.leastToken);
+    const grant = { owner: ticket, fencingToken: tokens.first };
     for (const name of names) {
-      const key = keyOf(request.prefix, name);
+      const key = this.beginning + name;
       this.grants.set(key, grant, ttl);
       this.readers.get(key)?.leave(ticket);
     }
     return { status: 'granted', tokens, remaining: ttl, waiting: undefined };
   }
 
-  async mint({ prefix, name, ticket, leastToken }: MintRequest): Promise<TokenRange | null> {
-    const key = keyOf(prefix, name);
+  async mint({ name, ticket, leastToken }: MintRequest): Promise<TokenRange | null> {
+    const key = this.beginning + name;
     const readers = this.readers.get(key);
     if (readers?.remaining(ticket) !== undefined) {
-      const token = this.reserve(1, leastToken);
+      const token = this.shared.reserve(1, leastToken);
       readers.token = token.first;
       return token;
     }
     const grant = this.grants.get(key);
     if (grant?.owner !== ticket) return null;
-    const tokens = this.reserve(TOKENS, leastToken);
-    grant.fencingToken = this.lastToken;
+    const tokens = this.shared.reserve(TOKENS, leastToken);
+    grant.fencingToken = tokens.first + TOKENS - 1;
     return tokens;
   }
 
   renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
-    return requests.map(async (request): Promise<RenewAnswer> => {
-      const { prefix, name, ticket, ttl } = request;
-      const key = keyOf(prefix, name);
+    return requests.map(async ({ name, ticket, ttl }): Promise<RenewAnswer> => {
+      const key = this.beginning + name;
       if (!this.owns(key, ticket)) return { status: 'not-owner' };
       if (!this.readers.get(key)?.prolong(ticket, ttl)) this.grants.prolong(key, ttl);
       return { status: 'renewed', remaining: this.remaining(key, ticket) };
@@ -111,8 +150,8 @@ class MemoryLockBackend implements LockBackend, MemoryLocks, CacheStoreProvider,
     return this.free(request);
   }
 
-  free({ prefix, name, ticket }: TicketRequest): ReleaseAnswer {
-    const key = keyOf(prefix, name);
+  free({ name, ticket }: TicketRequest): ReleaseAnswer {
+    const key = this.beginning + name;
     const grant = this.grants.get(key);
     const readers = this.readers.get(key);
     readers?.leave(ticket);
@@ -127,8 +166,8 @@ class MemoryLockBackend implements LockBackend, MemoryLocks, CacheStoreProvider,
     return this.cut(request);
   }
 
-  cut({ prefix, name, ticket, rest }: KeepRequest): ReleaseAnswer {
-    const key = keyOf(prefix, name);
+  cut({ name, ticket, rest }: KeepRequest): ReleaseAnswer {
+    const key = this.beginning + name;
     if (this.owns(key, ticket)) {
       this.grants.shorten(key, rest);
       return { status: 'released', resent: false };
@@ -136,17 +175,17 @@ class MemoryLockBackend implements LockBackend, MemoryLocks, CacheStoreProvider,
     return { status: this.statusOf(key, this.grants.get(key), ticket), resent: false };
   }
 
-  async downgrade({ prefix, name, ticket, ttl }: RenewRequest): Promise<void> {
-    const key = keyOf(prefix, name);
+  async downgrade({ name, ticket, ttl }: RenewRequest): Promise<void> {
+    const key = this.beginning + name;
     if (this.grants.get(key)?.owner !== ticket) return;
     const readers = this.readers.of(key);
     readers.add(ticket, ttl);
-    readers.token = this.reserve(1).first;
+    readers.token = this.shared.reserve(1).first;
     this.grants.delete(key);
   }
 
-  async inspect({ prefix, name }: NameRequest): Promise<LockState | null> {
-    const key = keyOf(prefix, name);
+  async inspect({ name }: NameRequest): Promise<LockState | null> {
+    const key = this.beginning + name;
     const readers = this.readers.get(key);
     if (readers?.reading) {
       const { token, tickets } = readers;
@@ -155,7 +194,7 @@ class MemoryLockBackend implements LockBackend, MemoryLocks, CacheStoreProvider,
     const grant = this.grants.get(key);
     if (!grant) return null;
     const { owner, fencingToken } = grant;
-    const label = this.labels.get(keyOf(prefix, processOf(owner)));
+    const label = this.shared.labels.get(this.beginning + processOf(owner));
     return {
       owner,
       ...(label !== undefined && { label }),
@@ -165,40 +204,27 @@ class MemoryLockBackend implements LockBackend, MemoryLocks, CacheStoreProvider,
     };
   }
 
-  async label({ prefix, process, label, ttl }: LabelRequest): Promise<void> {
-    if (ttl === 0) this.labels.delete(keyOf(prefix, process));
-    else this.labels.set(keyOf(prefix, process), label, ttl);
+  async label(label: string, ttl: number): Promise<void> {
+    const key = this.beginning + this.module.process;
+    if (ttl === 0) this.shared.labels.delete(key);
+    else this.shared.labels.set(key, label, ttl);
   }
 
-  async forceRelease({ prefix, name }: NameRequest): Promise<string | readonly string[] | null> {
-    const key = keyOf(prefix, name);
+  async forceRelease({ name }: NameRequest): Promise<string | readonly string[] | null> {
+    const key = this.beginning + name;
     const readers = this.readers.get(key);
     const reading = readers?.tickets ?? [];
     for (const ticket of reading) readers?.remove(ticket);
     const grant = this.grants.get(key);
     if (reading.length === 0) this.grants.delete(key);
     const freed = reading.length > 0 ? reading : grant ? [grant.owner] : [];
-    const why = new Error(`"${name}" was released by force`);
-    if (freed.length > 0) for (const listener of this.lossListeners) listener(freed, why, 'taken');
+    this.shared.listeners.lost(freed, new Error(`"${name}" was released by force`), 'taken');
     return reading.length > 0 ? reading : (grant?.owner ?? null);
   }
 
-  onLost(listener: LossListener): () => void {
-    this.lossListeners.add(listener);
-    return () => this.lossListeners.delete(listener);
-  }
-
-  openCacheStore(): CacheStore {
-    return memoryCacheStore();
-  }
-
-  openPrimitiveStores(prefix: string | undefined): PrimitiveStores {
-    return this.primitives.open(prefix);
-  }
-
-  async list({ prefix, pattern, cursor, limit }: ListRequest): Promise<ListedNames> {
+  async list({ pattern, cursor, limit }: ListRequest): Promise<ListedNames> {
+    const { beginning } = this;
     const matches = redisGlob(pattern);
-    const beginning = keyOf(prefix, '');
     const names = [...this.grants.keys(), ...this.readers.keys()]
       .filter((key) => key.startsWith(beginning))
       .map((key) => key.slice(beginning.length))
@@ -208,26 +234,16 @@ class MemoryLockBackend implements LockBackend, MemoryLocks, CacheStoreProvider,
     return { names: page, cursor: page.length < names.length ? (page.at(-1) ?? '') : '' };
   }
 
-  async ping(): Promise<void> {}
-
-  async close(): Promise<void> {}
-
-  left({ prefix, name, ticket }: TicketRequest): number {
-    const key = keyOf(prefix, name);
+  left({ name, ticket }: TicketRequest): number {
+    const key = this.beginning + name;
     return this.owns(key, ticket) ? this.remaining(key, ticket) : 0;
   }
 
-  private reserve(count: number, leastToken = 0): TokenRange {
-    const first = Math.max(this.lastToken + 1, Date.now() * 1_000, leastToken);
-    this.lastToken = first + count - 1;
-    return { first, count };
-  }
-
   /** Lets a reader in at names that are not busy for it. */
-  private read({ prefix, names, ticket, ttl, leastToken = 0 }: NamesRequest): AcquireAnswer {
-    const all = names.map((name) => this.readers.of(keyOf(prefix, name)));
+  private read({ ticket, ttl, leastToken = 0 }: LeaseRequest, names: readonly string[]): AcquireAnswer {
+    const all = names.map((name) => this.readers.of(this.beginning + name));
     const present = all.length === 1 && all[0]?.reading ? all[0].token : 0;
-    const token = present > 0 && present >= leastToken ? present : this.reserve(1, leastToken).first;
+    const token = present > 0 && present >= leastToken ? present : this.shared.reserve(1, leastToken).first;
     for (const readers of all) {
       readers.token = token;
       if (readers.remaining(ticket) === undefined) readers.add(ticket, ttl);
@@ -237,7 +253,7 @@ class MemoryLockBackend implements LockBackend, MemoryLocks, CacheStoreProvider,
   }
 
   /** Who keeps the ticket from the name, and for how long at most. Notes that it waits. */
-  private busyFor(key: string, request: NamesRequest): Pick<Busy, 'owner' | 'remaining'> | undefined {
+  private busyFor(key: string, request: LeaseRequest): Pick<Busy, 'owner' | 'remaining'> | undefined {
     const { ticket, waits } = request;
     const grant = this.grants.get(key);
     if (grant?.owner === ticket) return undefined;
@@ -269,13 +285,7 @@ class MemoryLockBackend implements LockBackend, MemoryLocks, CacheStoreProvider,
   }
 }
 
-type LossListener = Parameters<NonNullable<LockBackend['onLost']>>[0];
-
 interface Grant {
   readonly owner: string;
   fencingToken: number;
-}
-
-function keyOf(prefix: string | undefined, name: string): string {
-  return `${prefix ?? ''}\u0000${name}`;
 }

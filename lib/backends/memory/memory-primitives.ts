@@ -1,7 +1,6 @@
 import type {
   AcquireAnswer,
   AcquireRequest,
-  AcquireSeveralRequest,
   KeepRequest,
   ReleaseAnswer,
   TicketRequest,
@@ -39,12 +38,12 @@ import {
 import { ExpiringMap } from './expiring-map.js';
 import { MemorySemaphores } from './memory-semaphores.js';
 
-/** One name or more. */
-export type NamesRequest = AcquireSeveralRequest & Pick<AcquireRequest, 'waits'>;
+/** Asks for one name or more. */
+export type LeaseRequest = Omit<AcquireRequest, 'name'>;
 
 /** The locks of the backend, whose answers come at once: a primitive does more in the same step. */
 export interface MemoryLocks {
-  take(request: NamesRequest): AcquireAnswer;
+  take(request: LeaseRequest, names: readonly string[]): AcquireAnswer;
   /** As `release`. */
   free(request: TicketRequest): ReleaseAnswer;
   /** As `keep`. */
@@ -61,15 +60,16 @@ export class MemoryPrimitives {
   private readonly results = new ExpiringMap<KnownResult>();
   private readonly rateLimits = new MemoryRateLimitStore();
 
-  constructor(private readonly locks: MemoryLocks) {}
+  constructor(private readonly locksOf: (prefix: string | undefined) => MemoryLocks) {}
 
   /** The stores of one module. */
   open(prefix: string | undefined): PrimitiveStores {
+    const locks = this.locksOf(prefix);
     return {
-      runs: new MemoryRunRecords(this.locks, this.runs, prefix),
+      runs: new MemoryRunRecords(locks, this.runs, prefix),
       semaphores: this.semaphores.open(prefix),
       latches: this.latches.open(prefix),
-      results: new MemoryIdempotencyStore(this.locks, this.results, prefix),
+      results: new MemoryIdempotencyStore(locks, this.results, prefix),
       rateLimits: this.rateLimits.of(prefix),
       close: async () => {},
     };
@@ -80,7 +80,7 @@ export class MemoryPrimitives {
 function takeFor(locks: MemoryLocks, lock: EnqueueRequest, above: number): AcquireAnswer & { owned: boolean } {
   const owned = locks.left(lock) > 0;
   const { name, claim } = lock;
-  const answer = locks.take({ ...lock, names: [name], waits: claim !== undefined, leastToken: above + 1 });
+  const answer = locks.take({ ...lock, waits: claim !== undefined, leastToken: above + 1 }, [name]);
   return { ...answer, owned };
 }
 

@@ -1,18 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import type { Connection, ResultSetHeader } from 'mysql2';
-import type {
-  AcquireAnswer,
-  AcquireRequest,
-  LockBackend,
-  LockState,
-  NameRequest,
-  StartRequest,
-  TokenRange,
-} from '../../contracts/lock-backend.js';
+import type { LockBackend, LockState, LockStore, TokenRange } from '../../contracts/lock-backend.js';
 import { BackendRefusal } from '../../contracts/store.js';
 import { lockOption } from '../../options/option-checks.js';
-import { Timeouts } from '../../timing/timeouts.js';
-import { SessionLockBackend, SessionLocks } from '../sessions/session-locks.js';
+import { Timeouts } from '../../timing/clock.js';
+import { SESSION_TRAITS, sessionLocks, SessionSlots } from '../sessions/session-locks.js';
 import type { StoreSession } from '../sessions/session-slot.js';
 import {
   LockTable,
@@ -26,7 +18,6 @@ import {
   reserve,
   unusedFor,
   TRIAL,
-  tryOut,
 } from './lock-table.js';
 import { openConnection, type MysqlConnection } from './mysql-connection.js';
 import { MysqlLink } from './mysql-link.js';
@@ -40,66 +31,55 @@ import { type GetLockOptions, GET_LOCK_OPTIONS, type GetLockSettings } from './m
  */
 export function getLock(connection: MysqlConnection, options: GetLockOptions = {}): LockBackend {
   const given = lockOption.object('options', options, 'an object of options of getLock()');
-  return new GetLockBackend(new MysqlLink(connection), GET_LOCK_OPTIONS.settings(given));
+  return getLockOn(new MysqlLink(connection), GET_LOCK_OPTIONS.settings(given));
 }
 
-class GetLockBackend extends SessionLockBackend implements LockBackend {
-  readonly name = 'mysql-get-lock';
-  protected readonly locks: SessionLocks;
-  private readonly tokens: LockTable<TokenStatements>;
-  private database: string | undefined;
+function getLockOn(link: MysqlLink, settings: GetLockSettings): LockBackend {
+  const { table, sessions } = settings;
+  const tokens = new LockTable(link, new TokenStatements(table), settings);
+  const open = (ended: (why: Error) => void) => GetLockSession.open(link, tokens, (why) => ended(link.diagnose(why)));
+  const slots = new SessionSlots(open, sessions, link.listeners.lost);
+  let database: string | undefined;
 
-  constructor(
-    private readonly link: MysqlLink,
-    private readonly settings: GetLockSettings,
-  ) {
-    super();
-    const { table, sessions } = settings;
-    this.tokens = new LockTable(link, new TokenStatements(table), settings);
-    const open = (ended: (why: Error) => void) =>
-      GetLockSession.open(link, this.tokens, (why) => ended(link.diagnose(why)));
-    this.locks = new SessionLocks({ open }, (request) => this.keyOf(request), sessions);
-  }
-
-  override async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
-    this.tokens.startSweeping();
-    return super.acquire(request);
-  }
-
-  async inspect(request: NameRequest): Promise<LockState | null> {
-    const key = this.keyOf(request);
-    const [used] = await this.link.rows<{ connection: number | null }>(`SELECT IS_USED_LOCK('${key}') AS connection`);
+  const inspect = async (key: string): Promise<LockState | null> => {
+    const [used] = await link.rows<{ connection: number | null }>(`SELECT IS_USED_LOCK('${key}') AS connection`);
     if (!used || used.connection === null) return null;
-    const [row] = await this.tokens.rows<{ owner: Buffer; token: number }>(this.tokens.statements.last(key));
+    const [row] = await tokens.rows<{ owner: Buffer; token: number }>(tokens.statements.last(key));
     // The row is written after the lock was taken.
-    const owner = this.locks.ownerHere(request) ?? (row?.owner.toString() || `connection ${used.connection}`);
+    const here = slots.of(key).holds.get(key)?.ticket;
+    const owner = here ?? (row?.owner.toString() || `connection ${used.connection}`);
     return { owner, ttl: Infinity, fencingToken: row?.token ?? null, waiting: 0 };
-  }
+  };
 
-  async start(request: StartRequest): Promise<void> {
-    await tryOut(this);
-    await this.tokens.start(request, this.keyOf({ name: TRIAL }));
-  }
-
-  async ping(): Promise<void> {
-    await this.link.rows('SELECT 1');
-  }
-
-  diagnose(error?: unknown): Error | undefined {
-    return this.link.diagnose(error);
-  }
-
-  async close(): Promise<void> {
-    this.tokens.stopSweeping();
-    await this.locks.close();
-    await this.link.close();
-  }
-
-  private keyOf({ prefix, name }: NameRequest): string {
-    this.database ??= databaseOfTable(this.settings.table) ?? this.link.database ?? '';
-    // Servers that ignore the case of a database's name may answer to each way of writing it.
-    return getLockNameOf(this.database.toLowerCase(), prefix, name);
-  }
+  return {
+    name: 'mysql-get-lock',
+    traits: SESSION_TRAITS,
+    open(module) {
+      const keyOf = (name: string) => {
+        // Servers that ignore the case of a database's name may answer to each way of writing it.
+        database ??= (databaseOfTable(table) ?? link.database ?? '').toLowerCase();
+        return getLockNameOf(database, module.prefix, name);
+      };
+      const locks = sessionLocks(slots, keyOf, inspect);
+      const store: LockStore = {
+        ...locks,
+        acquire(request) {
+          tokens.sweeper.start();
+          return locks.acquire(request);
+        },
+        start: () => tokens.start(store, keyOf(TRIAL)),
+        stop: link.listeners.add(module),
+      };
+      return store;
+    },
+    ping: async () => void (await link.rows('SELECT 1')),
+    diagnose: (error) => link.diagnose(error),
+    async close() {
+      tokens.sweeper.stop();
+      await slots.close();
+      await link.close();
+    },
+  };
 }
 
 /** The database of a quoted `database.table`. */

@@ -1,16 +1,10 @@
 import type { ResultSetHeader } from 'mysql2';
-import type {
-  KeepRequest,
-  ReleaseAnswer,
-  TicketRequest,
-  RenewAnswer,
-  RenewRequest,
-} from '../../contracts/lock-backend.js';
+import type { ReleaseAnswer, RenewAnswer } from '../../contracts/lock-backend.js';
 import { processOf } from '../../contracts/lock-requests.js';
 import { TurnBatch } from '../batch.js';
 import type { BatchStatements, EndedRow, HeldRow } from './batch-statements.js';
 import { type LockedRows, MOST_AT_ONCE, LANES } from './lease-takes.js';
-import { TOKENS, type LockTable, rowIdOf, type RowTicket, insertIdOf } from './lock-table.js';
+import { TOKENS, type LockTable, type RowTicket, insertIdOf } from './lock-table.js';
 import { isOfOneRow } from './mysql-connection.js';
 import type { MysqlLink } from './mysql-link.js';
 import type { RowStatements } from './row-statements.js';
@@ -32,15 +26,13 @@ export class LeaseReleases {
     this.batches = new TurnBatch((...batch) => this.send(...batch), MOST_AT_ONCE, LANES);
   }
 
-  async release(request: TicketRequest): Promise<ReleaseAnswer> {
-    const row = rowOf(request);
+  async release(row: RowTicket): Promise<ReleaseAnswer> {
     const together = this.locked.has(row.id) ? undefined : await this.batches.add(row);
     return together ?? this.releaseAlone(row);
   }
 
-  async keep(request: KeepRequest): Promise<ReleaseAnswer> {
-    const row = rowOf(request);
-    const shortened = insertIdOf(await this.table.change(this.table.statements.shorten(row, request.rest))) > 0;
+  async keep(row: RowTicket, rest: number): Promise<ReleaseAnswer> {
+    const shortened = insertIdOf(await this.table.change(this.table.statements.shorten(row, rest))) > 0;
     return { status: shortened ? 'released' : await this.notOwned(row), resent: false };
   }
 
@@ -89,10 +81,6 @@ export class LeaseReleases {
   }
 }
 
-function rowOf({ prefix, name, ticket }: TicketRequest): RowTicket {
-  return { id: rowIdOf(prefix, name), ticket };
-}
-
 /** What a statement found: by key, the rows of its names whose lease runs. */
 type Held = ReadonlyMap<string, HeldRow>;
 
@@ -114,16 +102,15 @@ export class LeaseRenewals {
     private readonly locked: LockedRows,
   ) {}
 
-  renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
-    const rows = requests.map(rowOf);
+  renew(rows: readonly (RowTicket & { readonly ttl: number })[]): readonly Promise<RenewAnswer>[] {
     const apart = rows.map(({ id }) => this.locked.has(id));
     const together = new Map<number, Shared>();
-    for (const ttl of new Set(requests.map((request) => request.ttl))) {
-      const alike = rows.filter((_row, index) => requests[index]?.ttl === ttl && !apart[index]);
+    for (const ttl of new Set(rows.map((row) => row.ttl))) {
+      const alike = rows.filter((row, index) => row.ttl === ttl && !apart[index]);
       if (alike.length > 0) together.set(ttl, { held: this.prolong(alike, ttl), size: alike.length });
     }
-    return requests.map(async ({ ttl }, index) => {
-      const row = rows[index] as RowTicket;
+    return rows.map(async (row, index) => {
+      const { ttl } = row;
       const shared = apart[index] ? undefined : together.get(ttl);
       return answerOf(row, await (shared ? this.sharedOrAlone(shared, row, ttl) : this.prolong([row], ttl)), ttl);
     });

@@ -1,9 +1,10 @@
 import type { AcquireAnswer, Granted } from '../../contracts/lock-backend.js';
-import { Timeouts } from '../../timing/timeouts.js';
+import { Timeouts } from '../../timing/clock.js';
 import { type Lanes, TurnBatch } from '../batch.js';
+import { codeOf } from '../failures.js';
 import type { BatchStatements, FreeRow, RowTake } from './batch-statements.js';
 import { TOKENS, type LockTable, insertIdOf } from './lock-table.js';
-import { codeOf, isOfOneRow, isLockedRow, rowStaysLocked } from './mysql-connection.js';
+import { isOfOneRow, isLockedRow, rowStaysLocked } from './mysql-connection.js';
 import { takenOf, type RowStatements, type StateRow } from './row-statements.js';
 
 /** Takes one name. */

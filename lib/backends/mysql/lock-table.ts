@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 import type { ResultSetHeader } from 'mysql2';
-import type { LockBackend } from '../../contracts/lock-backend.js';
-import type { StartRequest } from '../../contracts/store.js';
-import { codeOf } from './mysql-connection.js';
+import type { LockStore } from '../../contracts/lock-backend.js';
+import { codeOf } from '../failures.js';
+import { Sweeper } from '../sweeper.js';
 import type { MysqlLink, Statement } from './mysql-link.js';
 import type { LockTableSettings } from './mysql-options.js';
 
@@ -23,15 +23,15 @@ const LONGEST_PAUSE = 600_000;
 export class LockTable<Statements extends TableStatements> {
   private creating: Promise<void> | undefined;
   private readonly sendByPool = (statement: Statement) => this.link.change(statement);
-  private timer: NodeJS.Timeout | undefined;
-  /** Whether the last sweep failed, which was reported. */
-  private failed = false;
+  readonly sweeper: Sweeper;
 
   constructor(
     private readonly link: MysqlLink,
     readonly statements: Statements,
     private readonly settings: Omit<LockTableSettings, 'table'>,
-  ) {}
+  ) {
+    this.sweeper = new Sweeper(link, Math.min(settings.keepRows, LONGEST_PAUSE), () => this.deleteSome());
+  }
 
   /** Runs a statement that changes rows, on any connection or by `send`; makes the table first where it is missing. */
   async change<Sent extends Statement>(
@@ -57,23 +57,15 @@ export class LockTable<Statements extends TableStatements> {
     }
   }
 
-  /** Fails where the user may not delete rows: the sweeps would fail later, unseen. */
-  async start(request: StartRequest, id: string): Promise<void> {
-    this.link.reporters.add(request);
+  /**
+   * Takes and frees the trial name, whose key is `id`, to see whether the user may do all that locks need. That is also
+   * to delete rows: the sweeps would fail later, unseen.
+   */
+  async start(store: Pick<LockStore, 'acquire' | 'release'>, id: string): Promise<void> {
+    const trial = { name: TRIAL, ticket: `${TRIAL}:${process.pid}` };
+    const { status } = await store.acquire({ ...trial, ttl: 1_000 });
+    if (status === 'granted') await store.release(trial);
     await this.change(this.statements.delete([id], this.settings.keepRows));
-  }
-
-  /** Deletes unused rows from now on, from time to time. */
-  startSweeping(): void {
-    this.timer ??= setInterval(
-      () => void this.sweepOrReport(),
-      // Not in step with the other processes.
-      Math.min(this.settings.keepRows, LONGEST_PAUSE) * (0.5 + Math.random() / 2),
-    ).unref();
-  }
-
-  stopSweeping(): void {
-    clearInterval(this.timer);
   }
 
   private async create(): Promise<void> {
@@ -85,44 +77,17 @@ export class LockTable<Statements extends TableStatements> {
     }
   }
 
-  private async sweepOrReport(): Promise<void> {
-    try {
-      await this.sweep();
-      this.failed = false;
-    } catch (error) {
-      if (this.failed) return;
-      this.failed = true;
-      const { message } = this.link.diagnose(error);
-      this.link.reporters.report({ level: 'warn', message: `${message}. Until then, rows of unused names stay` });
-    }
-  }
-
-  private async sweep(): Promise<void> {
+  private async deleteSome(): Promise<boolean> {
     const { statements, settings } = this;
-    for (;;) {
-      const unused = await this.rows<{ id: string }>(statements.unused(settings.keepRows, SWEPT_AT_ONCE));
-      if (unused.length > 0) {
-        await this.link.change(
-          statements.delete(
-            unused.map(({ id }) => id),
-            settings.keepRows,
-          ),
-        );
-      }
-      if (unused.length < SWEPT_AT_ONCE) return;
-    }
+    const unused = await this.rows<{ id: string }>(statements.unused(settings.keepRows, SWEPT_AT_ONCE));
+    const ids = unused.map(({ id }) => id);
+    if (ids.length > 0) await this.link.change(statements.delete(ids, settings.keepRows));
+    return ids.length === SWEPT_AT_ONCE;
   }
 }
 
-/** A name that does not occur: `start` takes it to see whether the user may do all that locks need. */
+/** A name that does not occur. */
 export const TRIAL = 'nest-redis-lock:start';
-
-/** Takes the trial name, and frees it again. */
-export async function tryOut(backend: Pick<LockBackend, 'acquire' | 'release'>): Promise<void> {
-  const trial = { name: TRIAL, ticket: `${TRIAL}:${process.pid}` };
-  const { status } = await backend.acquire({ ...trial, ttl: 1_000 });
-  if (status === 'granted') await backend.release(trial);
-}
 
 /** A row, and the ticket that owns it or is to own it. */
 export interface RowTicket {

@@ -1,9 +1,8 @@
-import { refusalIn, type BackendRefusal } from '../../contracts/store.js';
-import { textOf } from '../../errors/limited-log.js';
 import { createConnection, createPool, type Connection, type Pool, type PoolOptions } from 'mysql2';
 import type { Pool as PromisePool } from 'mysql2/promise';
 import { LockConfigError } from '../../errors/lock-errors.js';
 import { lockOption } from '../../options/option-checks.js';
+import { codeOf, ServerFailure, type Remedies } from '../failures.js';
 
 /**
  * A pool of `mysql2` or `mysql2/promise`, which is used and never closed; or a URL or the options of a pool that the
@@ -69,34 +68,8 @@ export function serverOf(pool: Pool): string {
 }
 
 /** Why a call to MySQL or MariaDB failed: names the server, the cause and the remedy. */
-export class MysqlFailure extends Error {
+export class MysqlFailure extends ServerFailure {
   override readonly name = 'MysqlFailure';
-  /** The code of the cause, such as `ER_LOCK_WAIT_TIMEOUT`. */
-  readonly code?: string;
-
-  constructor(message: string, cause?: Error) {
-    super(message, cause && { cause });
-    const code = cause && codeOf(cause);
-    if (code !== undefined) this.code = code;
-  }
-}
-
-/** One line that names the server, the cause and the remedy. */
-export function failureOf(server: string, error: unknown): MysqlFailure | BackendRefusal {
-  if (error instanceof MysqlFailure) return error;
-  const refusal = refusalIn(error);
-  if (refusal) return refusal;
-  const cause = error instanceof Error ? error : new Error(textOf(error));
-  const code = codeOf(cause);
-  const text = (cause.message || String(code)).split('\n', 1)[0] as string;
-  const shown = code === undefined || text.includes(code) ? text : `${text} (${code})`;
-  const remedy = REMEDIES.find(([pattern]) => pattern.test(`${code ?? ''} ${cause.message}`))?.[1];
-  return new MysqlFailure(`${server}: ${shown}${remedy === undefined ? '' : `; ${remedy}`}`, cause);
-}
-
-export function codeOf(error: unknown): string | undefined {
-  const { code } = error as { code?: unknown };
-  return typeof code === 'string' ? code : undefined;
 }
 
 /** Whether a statement on several rows may succeed for each of the others. */
@@ -189,8 +162,7 @@ const OF_ONE_ROW: ReadonlySet<string | undefined> = new Set([
   'ER_DATA_TOO_LONG',
 ]);
 
-/** What an operator can do about an error. The first pattern that matches its code or message applies. */
-const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
+export const REMEDIES: Remedies = [
   [/ECONNREFUSED/, 'nothing listens there: start the server, or correct host and port'],
   [/ENOTFOUND|EAI_AGAIN/, 'the host name cannot be resolved: correct it'],
   [/ENOENT/, 'the socket does not exist: start the server, or correct "socketPath"'],

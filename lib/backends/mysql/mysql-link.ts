@@ -6,15 +6,15 @@ import {
   type ResultSetHeader,
   type RowDataPacket,
 } from 'mysql2';
-import { Timeouts } from '../../timing/timeouts.js';
-import { ConnectionWatch, Reporters } from '../reporters.js';
+import { Timeouts } from '../../timing/clock.js';
+import { codeOf, failureOf } from '../failures.js';
+import { ConnectionWatch, Listeners } from '../listeners.js';
 import {
   databaseOf,
   readConnection,
   serverOf,
-  codeOf,
   MysqlFailure,
-  failureOf,
+  REMEDIES,
   type GivenConnection,
 } from './mysql-connection.js';
 import type { PreparableStatement } from './row-statements.js';
@@ -38,8 +38,8 @@ const ROWS = { typeCast: true, supportBigNumbers: false, rowsAsArray: false, nes
 export class MysqlLink {
   /** How a connection of our own reaches the server. */
   readonly options: PoolOptions;
-  readonly reporters = new Reporters();
-  readonly watch = new ConnectionWatch();
+  readonly listeners = new Listeners();
+  private readonly watch = new ConnectionWatch(this.listeners.connected);
   private readonly connections: LentConnections;
   private readonly prepared = new PreparedStatements();
   private readonly timeouts = new Timeouts();
@@ -81,7 +81,7 @@ export class MysqlLink {
   /** Says why a call failed with `error`, or got no answer. */
   diagnose(error?: unknown): Error {
     const { server } = this;
-    if (error !== undefined) return failureOf(server, error);
+    if (error !== undefined) return failureOf(server, error, REMEDIES, MysqlFailure);
     const why =
       this.connections.shortage(this.waiting) ??
       'does not answer; is it busy or paused, or is the row of the lock locked by a transaction?';

@@ -1,16 +1,12 @@
 import type { LockBackend } from '../../contracts/lock-backend.js';
 import { lockOption } from '../../options/option-checks.js';
-import { advisory } from './advisory/advisory-backend.js';
-import type { AdvisoryOptions } from './advisory/advisory-options.js';
+import { advisory, type AdvisoryOptions } from './advisory/advisory-backend.js';
 import type { PostgresConnection } from './connection/postgres-connection.js';
-import { leaseTable } from './lease-table/lease-table-backend.js';
-import type { LeaseTableOptions } from './lease-table/lease-table-options.js';
+import { leaseTable, type LeaseTableOptions } from './lease-table/lease-table-backend.js';
 
-export { advisory } from './advisory/advisory-backend.js';
-export type { AdvisoryOptions } from './advisory/advisory-options.js';
+export { advisory, type AdvisoryOptions } from './advisory/advisory-backend.js';
 export type { PostgresConnection } from './connection/postgres-connection.js';
-export { leaseTable } from './lease-table/lease-table-backend.js';
-export type { LeaseTableOptions } from './lease-table/lease-table-options.js';
+export { leaseTable, type LeaseTableOptions } from './lease-table/lease-table-backend.js';
 export { lockInTransaction, type TransactionLockOptions } from './lock-in-transaction.js';
 
 /** The options of `postgres()`: those of the kind that it names. */

@@ -3,7 +3,7 @@ import { LockTimeoutError } from '../../errors/lock-errors.js';
 import { timer, type Duration } from '../../options/checks.js';
 import { lockOption } from '../../options/option-checks.js';
 import { advisoryKey } from './advisory/advisory-session.js';
-import { codeOf } from './connection/postgres-connection.js';
+import { codeOf } from '../failures.js';
 
 /** The options of `lockInTransaction()`. */
 export interface TransactionLockOptions {
@@ -38,7 +38,7 @@ export async function lockInTransaction(
 ): Promise<void> {
   requireClient(client);
   const limit = timer(0)(wait, 'wait', lockOption);
-  const key = advisoryKey({ prefix, name });
+  const key = advisoryKey(prefix, name);
   const start = performance.now();
   const { isolation, timeLimit, taken } = await tryInTransaction(client, key);
   if (taken === null) throw lockOption.conflict(snapshotTooOld(isolation));

@@ -1,15 +1,10 @@
-import type {
-  AcquireRequest,
-  AcquireSeveralRequest,
-  Busy,
-  AcquireAnswer,
-  TokenRange,
-} from '../../contracts/lock-backend.js';
+import type { AcquireAnswer, AcquireRequest, Busy, TokenRange } from '../../contracts/lock-backend.js';
 import type { BriefMap } from '../../timing/brief-collections.js';
 import { BatchedCall } from '../batch.js';
-import type { ScriptCall } from '../redis/connection/encoded-call.js';
+import type { ScriptCall } from '../redis/connection/script-batch.js';
 import { integerOf, leaseOf, type RedisInteger, repliesOf, unexpected } from '../redis/connection/redis-script.js';
 import { WAITER_TTL, GRANT_TOKENS } from './acquire.lua.js';
+import type { LockKeys } from '../redis/locks/redis-lock-keys.js';
 import { releaseKeys, type ReleaseKeys } from './redlock-keys.js';
 import type { RedlockNode } from './redlock-node.js';
 import type { Quorum, Tally, Round } from './round.js';
@@ -44,8 +39,11 @@ function acquireReply(reply: unknown, names: readonly string[]): AcquireReply {
   return { granted: false, time: integerOf(time), name, owner, remaining: leaseOf(pttl as RedisInteger) };
 }
 
-/** A request for one name or more. */
-export type NamesRequest = AcquireSeveralRequest & Pick<AcquireRequest, 'waits'>;
+/** A request for one name or more, and what makes their keys. */
+export interface NamesRequest extends Omit<AcquireRequest, 'name'> {
+  readonly names: readonly string[];
+  readonly keys: LockKeys;
+}
 
 /** Granted by a majority; the proposed tokens are reserved there, unless `raise` names the least that can be. */
 interface MajorityGrant {
@@ -120,8 +118,8 @@ export class Acquisition implements Tally<MajorityGrant | Busy> {
 
   /** Does it for each of the names: by its keys, as a release takes them. */
   private forEachName(what: (ticket: string, keys: ReleaseKeys) => void): void {
-    const { prefix, names, ticket } = this.request;
-    for (const name of names) what(ticket, releaseKeys({ prefix, name }));
+    const { keys, names, ticket } = this.request;
+    for (const name of names) what(ticket, releaseKeys(keys, name));
   }
 
   private undoAt(node: RedlockNode): void {

@@ -1,10 +1,14 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { RedisConnection } from '../../options/redis-connection.js';
 import { serverOf } from '../redis/connection/connection-options.js';
-import type { ScriptArgument, ScriptCall, ScriptRequest } from '../redis/connection/encoded-call.js';
 import { RedisLink } from '../redis/connection/redis-link.js';
 import { integerOf, type RedisScript } from '../redis/connection/redis-script.js';
-import { ScriptBatch } from '../redis/connection/script-batch.js';
+import {
+  type ScriptArgument,
+  type ScriptCall,
+  type ScriptRequest,
+  ScriptBatch,
+} from '../redis/connection/script-batch.js';
 import { RefusedForNow } from '../redis/connection/ready-queue.js';
 import type { ScriptRunner } from '../redis/connection/script-runner.js';
 import { FENCE_TTL, withFenceTtl } from '../redis/locks/queue.lua.js';

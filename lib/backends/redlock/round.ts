@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Pending } from '../../contracts/store.js';
 import type { RedisConnection } from '../../options/redis-connection.js';
-import { type Expiring, type Timeout, Timeouts } from '../../timing/timeouts.js';
+import { type Expiring, type Timeout, Timeouts } from '../../timing/clock.js';
 import { BatchedCall } from '../batch.js';
-import type { ScriptCall } from '../redis/connection/encoded-call.js';
+import type { ScriptCall } from '../redis/connection/script-batch.js';
 import { RedlockNode, redlockScripts, Restarts, type RedlockScripts } from './redlock-node.js';
 import type { RedlockSettings } from './redlock-options.js';
 

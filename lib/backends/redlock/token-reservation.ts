@@ -1,5 +1,6 @@
-import type { AcquireSeveralRequest, Minted } from '../../contracts/lock-backend.js';
+import type { Minted } from '../../contracts/lock-backend.js';
 import { unexpected } from '../redis/connection/redis-script.js';
+import type { NamesRequest } from './acquisition.js';
 import { acquireKeys } from './redlock-keys.js';
 import { type Quorum, ask, type Ask, type Tally } from './round.js';
 import { firstAndWaiting } from './tallies.js';
@@ -17,12 +18,12 @@ const MOST_TRIES = 5;
 export async function reserveTokens(
   quorum: Quorum,
   clock: TokenClock,
-  request: Pick<AcquireSeveralRequest, 'prefix' | 'names' | 'ticket'>,
+  request: Pick<NamesRequest, 'keys' | 'names' | 'ticket'>,
   least: number,
   count: number,
 ): Promise<Minted | null> {
   const { names, ticket } = request;
-  const keys = acquireKeys(request);
+  const keys = acquireKeys(request.keys, names);
   let first = clock.propose(least);
   for (let tries = 0; tries < MOST_TRIES; tries++) {
     const args = [ticket, first, count, names.length];

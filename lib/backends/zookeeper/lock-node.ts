@@ -1,14 +1,18 @@
 import { createHash } from 'node:crypto';
 import type { Stat } from 'node-zookeeper-client';
-import type { TokenRange, TicketRequest, NameRequest } from '../../contracts/lock-backend.js';
+import type { TokenRange, TicketRequest } from '../../contracts/lock-backend.js';
 import { processOf } from '../../contracts/lock-requests.js';
-import type { Place } from '../../timing/brief-collections.js';
+import type { PlaceOf } from '../../timing/brief-collections.js';
 import type { Children, ZooKeeperRequests } from './zookeeper-requests.js';
 import type { ZooKeeperSession } from './zookeeper-session.js';
 
+/** A ticket at a name, and the path of the node below which the tickets of the name lie. */
+export interface TicketAt extends TicketRequest {
+  readonly parent: string;
+}
+
 /** The node of one ticket at one name, in the session that created it. */
-export class LockNode {
-  readonly prefix: string | undefined;
+export class LockNode implements TicketAt {
   readonly name: string;
   readonly ticket: string;
   readonly parent: string;
@@ -23,20 +27,18 @@ export class LockNode {
   /** When (monotonic, ms) it was granted. */
   grantedAt = 0;
   /** Present for a moment after the grant. */
-  recent: Place<LockNode> | undefined;
+  recent: PlaceOf<LockNode> | undefined;
   /** The path that it watches: of the node before it, or, while it is granted, its own. */
   watched: { readonly path: string; readonly listener: () => void } | undefined;
 
   constructor(
     readonly session: ZooKeeperSession,
-    root: string,
-    request: TicketRequest,
+    at: TicketAt,
   ) {
-    this.prefix = request.prefix;
-    this.name = request.name;
-    this.ticket = request.ticket;
-    this.parent = parentPath(root, request);
-    this.key = nodeKey(this.parent, request.ticket);
+    this.name = at.name;
+    this.ticket = at.ticket;
+    this.parent = at.parent;
+    this.key = nodeKey(at);
   }
 
   /** What the name of the node begins with. */
@@ -63,17 +65,18 @@ export class LockNode {
   }
 }
 
-export function nodeKey(parent: string, ticket: string): string {
+export function nodeKey({ parent, ticket }: TicketAt): string {
   return `${parent}/${childPrefix(ticket)}`;
 }
 
 /** The longest name (in characters of its encoded form) that stands in a path; a longer one is hashed. */
 const LONGEST_NAME = 200;
 
-/** The path of the node below which the tickets of a name lie. */
-export function parentPath(root: string, { prefix, name }: NameRequest): string {
+/** Makes the path of the node below which the tickets of a name lie. */
+export function parentPaths(root: string, prefix: string | undefined): (name: string) => string {
   // ":" divides, because every ":" of prefix and name is encoded.
-  return `${root}/${prefix === undefined ? '' : `${encoded(prefix)}:`}${encoded(name)}`;
+  const beginning = `${root}/${prefix === undefined ? '' : `${encoded(prefix)}:`}`;
+  return (name) => beginning + encoded(name);
 }
 
 /** What the name of a ticket's node begins with. */

@@ -1,16 +1,7 @@
 import { Exception } from 'node-zookeeper-client';
-import type {
-  MintRequest,
-  NameRequest,
-  QueueAnswer,
-  ReleaseAnswer,
-  RenewAnswer,
-  RequeueRequest,
-  TokenRange,
-  TicketRequest,
-} from '../../contracts/lock-backend.js';
+import type { QueueAnswer, ReleaseAnswer, RenewAnswer, TokenRange } from '../../contracts/lock-backend.js';
 import { processOf } from '../../contracts/lock-requests.js';
-import { type FencingTokens, LockNode, parentPath, isWorn, nodeKey, childPrefix, inOrder } from './lock-node.js';
+import { type FencingTokens, LockNode, type TicketAt, isWorn, nodeKey, childPrefix, inOrder } from './lock-node.js';
 import type { ParentNodes } from './parent-nodes.js';
 import type { ZooKeeperConnection } from './zookeeper-connection.js';
 import type { QueuePlaces } from './zookeeper-lock-queue.js';
@@ -41,7 +32,7 @@ export class LockNodes {
   ) {}
 
   /** Takes the name if it is free; else waits for it, or removes the node again. */
-  async enter(request: TicketRequest, waits: boolean): Promise<QueueAnswer> {
+  async enter(request: TicketAt, waits: boolean): Promise<QueueAnswer> {
     const session = this.connection.current ?? (await this.connection.opened());
     const known = this.registry.find(request);
     if (known) return this.enterAgain(known, request, waits);
@@ -54,22 +45,22 @@ export class LockNodes {
   }
 
   /** `undefined`: the ticket neither owns the name nor waits for it. */
-  async beat(request: TicketRequest): Promise<QueueAnswer | undefined> {
+  async beat(request: TicketAt): Promise<QueueAnswer | undefined> {
     const node = this.registry.find(request);
     await node?.entered;
     return node && (await this.connects(node)) ? this.places.look(node) : undefined;
   }
 
-  async leave(request: TicketRequest): Promise<ReleaseAnswer['status']> {
+  async leave(request: TicketAt): Promise<ReleaseAnswer['status']> {
     const { root, parents } = this.registry;
     const node = this.registry.find(request);
     if (node && node.path === undefined) await node.entered.catch(ignored);
     if (node) this.registry.remove(node);
     const session = this.connection.current ?? (await this.connection.opened());
-    const parent = node?.parent ?? parentPath(root, request);
+    const { parent } = request;
     const stray = async () => {
-      const status = await removeStray(session.requests, root, parent, request.ticket);
-      this.doomed.delete(nodeKey(parent, request.ticket));
+      const status = await removeStray(session.requests, root, request);
+      this.doomed.delete(nodeKey(request));
       return status;
     };
     if (node?.path === undefined || session !== node.session) return stray();
@@ -84,12 +75,13 @@ export class LockNodes {
   }
 
   /** Passes the name on and waits for it again, in one step. */
-  async requeue(request: RequeueRequest): Promise<QueueAnswer | { status: 'not-owner'; resent: boolean }> {
+  async requeue(request: TicketAt, again: string): Promise<QueueAnswer | { status: 'not-owner'; resent: boolean }> {
     const node = this.registry.find(request);
-    if (!node?.tokens || node.path === undefined || !(await this.connects(node))) return this.requeueAgain(request);
+    if (!node?.tokens || node.path === undefined || !(await this.connects(node)))
+      return this.requeueAgain(request, again);
     const { session, parent } = node;
     const { requests } = session;
-    const next = this.registry.add(session, { ...request, ticket: request.again });
+    const next = this.registry.add(session, { ...request, ticket: again });
     this.registry.parents.use(parent, requests)?.catch(ignored);
     this.registry.remove(node);
     const replaced = requests.replace(node.path, next.key, this.dataOf(next)).then((path) => (next.path = path));
@@ -115,11 +107,11 @@ export class LockNodes {
     }
   }
 
-  async mint(request: MintRequest): Promise<TokenRange | null> {
+  async mint(request: TicketAt, leastToken: number): Promise<TokenRange | null> {
     const node = this.registry.find(request);
     if (!node?.tokens || node.path === undefined || !(await this.connects(node))) return null;
     try {
-      return (node.tokens = await this.tokens.mint(node, request.leastToken, this.dataOf(node)));
+      return (node.tokens = await this.tokens.mint(node, leastToken, this.dataOf(node)));
     } catch (error) {
       unless(Exception.NO_NODE)(error);
       this.registry.remove(node);
@@ -127,7 +119,7 @@ export class LockNodes {
     }
   }
 
-  async renew(request: TicketRequest): Promise<RenewAnswer> {
+  async renew(request: TicketAt): Promise<RenewAnswer> {
     const node = this.registry.find(request);
     if (!node?.tokens || !(await this.connects(node))) return { status: 'not-owner' };
     node.session.refresh();
@@ -150,16 +142,16 @@ export class LockNodes {
   }
 
   /** Somebody has removed the node of a ticket. */
-  revoke(request: NameRequest, ticket: string): void {
-    const node = this.registry.find({ ...request, ticket });
+  revoke(request: TicketAt): void {
+    const node = this.registry.find(request);
     if (node) this.places.revoked(node);
   }
 
   /** A connection is open again: removes what could not be removed. */
   removeDoomed(): void {
     for (const [key, doomed] of this.doomed) {
-      if (this.registry.find(doomed.request)) continue;
-      doomed.removing = this.leave(doomed.request).then(() => void this.doomed.delete(key), ignored);
+      if (this.registry.find(doomed.at)) continue;
+      doomed.removing = this.leave(doomed.at).then(() => void this.doomed.delete(key), ignored);
     }
   }
 
@@ -177,7 +169,7 @@ export class LockNodes {
     await Promise.allSettled(paths.map((path) => current.requests.remove(path)));
   }
 
-  private async enterAgain(node: LockNode, request: TicketRequest, waits: boolean): Promise<QueueAnswer> {
+  private async enterAgain(node: LockNode, request: TicketAt, waits: boolean): Promise<QueueAnswer> {
     await node.entered;
     const there = (await this.connects(node)) && this.registry.has(node);
     return (there && (await this.places.look(node, waits))) || this.enter(request, waits);
@@ -234,17 +226,20 @@ export class LockNodes {
   }
 
   /** The ticket does not own the name: an earlier send may have passed it on. */
-  private async requeueAgain(request: RequeueRequest): Promise<QueueAnswer | { status: 'not-owner'; resent: boolean }> {
-    const again = { ...request, ticket: request.again };
-    if (this.registry.find(again)) {
-      const answer = await this.beat(again);
+  private async requeueAgain(
+    request: TicketAt,
+    again: string,
+  ): Promise<QueueAnswer | { status: 'not-owner'; resent: boolean }> {
+    const next = { ...request, ticket: again };
+    if (this.registry.find(next)) {
+      const answer = await this.beat(next);
       return answer ?? { status: 'not-owner', resent: true };
     }
-    const sentIn = this.requeued.get(nodeKey(parentPath(this.registry.root, request), request.ticket));
+    const sentIn = this.requeued.get(nodeKey(request));
     if (!sentIn) return { status: 'not-owner', resent: false };
     if (sentIn !== (await this.connection.opened())) return { status: 'not-owner', resent: true };
     await this.leave(request);
-    return this.enter(again, true);
+    return this.enter(next, true);
   }
 
   private async answerTo(node: LockNode, sent: Promise<Children>, waits: boolean): Promise<QueueAnswer> {
@@ -256,14 +251,12 @@ export class LockNodes {
 
   /** The ticket must not wait: removes its node. */
   private withdraw(node: LockNode): void {
-    const { name, ticket, prefix } = node;
-    const request = { prefix, name, ticket };
-    this.leave(request).catch(() => this.doom(node));
+    this.leave(node).catch(() => this.doom(node));
   }
 
   private doom(node: LockNode): void {
-    const { name, ticket, prefix, session } = node;
-    this.doomed.set(node.key, { request: { prefix, name, ticket }, session });
+    const { parent, name, ticket, session } = node;
+    this.doomed.set(node.key, { at: { parent, name, ticket }, session });
   }
 
   /** Waits for a connection. Answers `false` when the session of the node is over. */
@@ -277,7 +270,7 @@ export class LockNodes {
 }
 
 interface DoomedNode {
-  readonly request: TicketRequest;
+  readonly at: TicketAt;
   readonly session: ZooKeeperSession;
   /** Settles with the request to remove it, if that is under way. */
   removing?: Promise<void>;
@@ -297,12 +290,12 @@ export class NodeRegistry {
     readonly parents: ParentNodes,
   ) {}
 
-  find(request: TicketRequest): LockNode | undefined {
-    return this.nodes.get(nodeKey(parentPath(this.root, request), request.ticket));
+  find(at: TicketAt): LockNode | undefined {
+    return this.nodes.get(nodeKey(at));
   }
 
-  add(session: ZooKeeperSession, request: TicketRequest): LockNode {
-    const node = new LockNode(session, this.root, request);
+  add(session: ZooKeeperSession, at: TicketAt): LockNode {
+    const node = new LockNode(session, at);
     this.nodes.set(node.key, node);
     return node;
   }
@@ -349,8 +342,7 @@ export async function childrenOf(requests: ZooKeeperRequests, parent: string): P
 async function removeStray(
   requests: ZooKeeperRequests,
   root: string,
-  parent: string,
-  ticket: string,
+  { parent, ticket }: TicketAt,
 ): Promise<ReleaseAnswer['status']> {
   const order = await allChildrenOf(requests, root, parent);
   const strays = order.filter((child) => child.startsWith(childPrefix(ticket)));

@@ -1,27 +1,19 @@
 import { Exception } from 'node-zookeeper-client';
 import type {
-  AcquireAnswer,
-  AcquireRequest,
-  LabelRequest,
   LockBackend,
+  LockQueue,
   LockState,
-  LockTraits,
-  MintRequest,
-  NameRequest,
-  ReleaseAnswer,
-  RenewAnswer,
-  RenewRequest,
-  StartRequest,
+  LockStore,
+  ModuleContext,
   TicketRequest,
-  TokenRange,
 } from '../../contracts/lock-backend.js';
 import { MOST_WAITERS } from '../../contracts/lock-requests.js';
-import type { LossListener } from '../sessions/session-locks.js';
-import { FencingTokens, parentPath, inOrder, ticketOf } from './lock-node.js';
+import { Listeners } from '../listeners.js';
+import { FencingTokens, parentPaths, inOrder, ticketOf, type TicketAt } from './lock-node.js';
 import { LockNodes, NodeRegistry, childrenOf } from './lock-nodes.js';
 import { ParentNodes } from './parent-nodes.js';
 import { ZooKeeperConnection } from './zookeeper-connection.js';
-import { QueuePlaces, ZooKeeperLockQueue } from './zookeeper-lock-queue.js';
+import { QueueMessages, QueuePlaces } from './zookeeper-lock-queue.js';
 import { zooKeeperSettings, type ZooKeeperOptions, type ZooKeeperSettings } from './zookeeper-options.js';
 import { codeOf, type ZooKeeperRequests } from './zookeeper-requests.js';
 import { type ZooKeeperSession, SessionError } from './zookeeper-session.js';
@@ -37,137 +29,119 @@ import { type ZooKeeperSession, SessionError } from './zookeeper-session.js';
  * @throws LockConfigError for an option that it cannot take
  */
 export function zookeeper(connection: string | ZooKeeperOptions): LockBackend {
-  return new ZooKeeperLockBackend(zooKeeperSettings(connection));
+  return zookeeperOn(zooKeeperSettings(connection));
 }
 
-class ZooKeeperLockBackend implements LockBackend {
-  readonly name = 'zookeeper';
-  readonly traits: LockTraits = { lease: 'session', fencing: 'strict', leastLease: 1 };
-  readonly queue = new ZooKeeperLockQueue(() => this.nodes);
-  private readonly connection: ZooKeeperConnection;
-  private readonly parents: ParentNodes;
-  private readonly nodes: LockNodes;
-  private readonly inspection: LockInspection;
-  private readonly lossListeners = new Set<LossListener>();
-  private readonly connectionListeners = new Set<() => void>();
+function zookeeperOn(settings: ZooKeeperSettings): LockBackend {
+  const { root, firstToken, sessionTimeout, servers } = settings;
+  const listeners = new Listeners();
+  const messages = new QueueMessages();
+  const connection: ZooKeeperConnection = new ZooKeeperConnection(settings, {
+    connected: () => {
+      nodes.removeDoomed();
+      messages.reconnected();
+      listeners.connected();
+    },
+    lost: (session, why) => {
+      const tickets = nodes.lose(session);
+      parents.leaveAll();
+      listeners.lost(tickets, why);
+    },
+  });
+  const parents = new ParentNodes(root, () => connection.current?.requests);
+  const tokens = new FencingTokens(firstToken);
+  const registry = new NodeRegistry(root, parents);
+  const nodes = new LockNodes(connection, registry, new QueuePlaces(registry, tokens, messages), tokens);
+  const inspection = new LockInspection(tokens);
 
-  constructor(private readonly settings: ZooKeeperSettings) {
-    const { root, firstToken } = settings;
-    this.connection = new ZooKeeperConnection(settings, {
-      connected: () => this.connected(),
-      lost: (session, why) => this.lost(session, why),
-    });
-    this.parents = new ParentNodes(root, () => this.connection.current?.requests);
-    const tokens = new FencingTokens(firstToken);
-    const registry = new NodeRegistry(root, this.parents);
-    this.nodes = new LockNodes(this.connection, registry, new QueuePlaces(registry, tokens, this.queue), tokens);
-    this.inspection = new LockInspection(root, tokens);
-  }
+  /** The nodes of a name in order, and the events of their watches as messages. */
+  const queueOf = (module: ModuleContext, at: (request: TicketRequest) => TicketAt): LockQueue => ({
+    // The session is the channel, and opens with the first request.
+    listen: async () => messages.listen(module),
 
-  async acquire({ prefix, name, ticket, leastToken = 0 }: AcquireRequest): Promise<AcquireAnswer> {
-    const request = { prefix, name, ticket, leastToken };
-    const answer = await this.nodes.enter(request, false);
-    if (answer.status === 'busy' || answer.tokens.first >= leastToken) return answer;
-    const tokens = await this.nodes.mint(request);
-    return tokens ? { ...answer, tokens } : { status: 'busy', owner: '', remaining: answer.remaining };
-  }
+    async enqueue(request) {
+      return messages.reachable(request.ticket, await nodes.enter(at(request), request.claim !== undefined));
+    },
 
-  renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
-    return requests.map((request) => this.nodes.renew(request));
-  }
+    async beat(request) {
+      const answer = await nodes.beat(at(request));
+      return answer ? messages.reachable(request.ticket, answer) : { status: 'gone' };
+    },
 
-  async release(request: TicketRequest): Promise<ReleaseAnswer> {
-    return { status: await this.nodes.leave(request), resent: false };
-  }
+    async requeue(request) {
+      const answer = await nodes.requeue(at(request), request.again);
+      return answer.status === 'not-owner' ? answer : messages.reachable(request.again, answer);
+    },
+  });
 
-  mint(request: MintRequest): Promise<TokenRange | null> {
-    return this.nodes.mint(request);
-  }
+  const storeOf = (module: ModuleContext, forget: () => void): LockStore => {
+    const parentOf = parentPaths(root, module.prefix);
+    const at = ({ name, ticket }: TicketRequest): TicketAt => ({ parent: parentOf(name), name, ticket });
+    return {
+      queue: queueOf(module, at),
 
-  async inspect(request: NameRequest): Promise<LockState | null> {
-    return this.inspection.inspect(await this.connection.opened(), request);
-  }
+      async acquire({ leastToken = 0, ...request }) {
+        const answer = await nodes.enter(at(request), false);
+        if (answer.status === 'busy' || answer.tokens.first >= leastToken) return answer;
+        const minted = await nodes.mint(at(request), leastToken);
+        return minted ? { ...answer, tokens: minted } : { status: 'busy', owner: '', remaining: answer.remaining };
+      },
 
-  async forceRelease(request: NameRequest): Promise<string | null> {
-    const { requests } = await this.connection.opened();
-    const owner = await this.inspection.forceRelease(requests, request);
-    if (owner !== null) this.nodes.revoke(request, owner);
-    return owner;
-  }
+      renew: (requests) => requests.map((request) => nodes.renew(at(request))),
+      release: async (request) => ({ status: await nodes.leave(at(request)), resent: false }),
+      mint: (request) => nodes.mint(at(request), request.leastToken),
+      inspect: async ({ name }) => inspection.inspect(await connection.opened(), parentOf(name)),
 
-  /** The label stands in the nodes of the process, and ends with them. */
-  async label({ process, label, ttl }: LabelRequest): Promise<void> {
-    await this.nodes.label(process, ttl === 0 ? '' : label);
-  }
+      async forceRelease({ name }) {
+        const { requests } = await connection.opened();
+        const ticket = await inspection.forceRelease(requests, parentOf(name));
+        if (ticket !== null) nodes.revoke(at({ name, ticket }));
+        return ticket;
+      },
 
-  onLost(listener: LossListener): () => void {
-    this.lossListeners.add(listener);
-    return () => this.lossListeners.delete(listener);
-  }
+      // The label stands in the nodes of the process, and ends with them.
+      label: (label, ttl) => nodes.label(module.process, ttl === 0 ? '' : label),
 
-  whenConnected(listener: () => void): () => void {
-    this.connectionListeners.add(listener);
-    return () => this.connectionListeners.delete(listener);
-  }
-
-  async start({ commandTimeout, report }: StartRequest): Promise<void> {
-    this.connection.patience = commandTimeout;
-    try {
-      const { requests, timeout } = await this.connection.opened();
-      await this.parents.createRoot(requests);
-      const { sessionTimeout, servers } = this.settings;
-      if (timeout === sessionTimeout) return;
-      report({
-        level: 'warn',
-        message:
+      async start() {
+        connection.patience = module.commandTimeout;
+        const { requests, timeout } = await connection.opened();
+        await parents.createRoot(requests);
+        if (timeout === sessionTimeout) return;
+        const message =
           `ZooKeeper at ${servers} grants sessions of ${timeout} ms, not of ${sessionTimeout} ms; give this as ` +
-          '"sessionTimeout", or change minSessionTimeout or maxSessionTimeout of the servers',
-      });
-    } catch (error) {
-      throw this.diagnose(error) ?? error;
-    }
-  }
+          '"sessionTimeout", or change minSessionTimeout or maxSessionTimeout of the servers';
+        module.report({ level: 'warn', message });
+      },
 
-  diagnose(error?: unknown): Error | undefined {
-    return failureOf(this.settings, this.connection.trouble, error);
-  }
+      stop() {
+        messages.unlisten(module);
+        forget();
+      },
+    };
+  };
 
-  async ping(): Promise<void> {
-    const { requests } = await this.connection.opened();
-    await requests.barrier(this.settings.root);
-  }
-
-  async close(): Promise<void> {
-    if (this.connection.current) {
-      await this.nodes.close();
-      await this.parents.close();
-    }
-    await this.connection.close();
-  }
-
-  private connected(): void {
-    this.nodes.removeDoomed();
-    this.queue.reconnected();
-    for (const listener of this.connectionListeners) listener();
-  }
-
-  private lost(session: ZooKeeperSession, why: Error): void {
-    const tickets = this.nodes.lose(session);
-    this.parents.leaveAll();
-    if (tickets.length > 0) for (const listener of this.lossListeners) listener(tickets, why);
-  }
+  return {
+    name: 'zookeeper',
+    traits: { lease: 'session', fencing: 'strict', leastLease: 1 },
+    open: (module) => storeOf(module, listeners.add(module)),
+    diagnose: (error) => failureOf(settings, connection.trouble, error),
+    ping: async () => (await connection.opened()).requests.barrier(root),
+    async close() {
+      if (connection.current) {
+        await nodes.close();
+        await parents.close();
+      }
+      await connection.close();
+    },
+  };
 }
 
 /** Reads, and frees by force, what any process owns. */
 class LockInspection {
-  constructor(
-    private readonly root: string,
-    private readonly tokens: FencingTokens,
-  ) {}
+  constructor(private readonly tokens: FencingTokens) {}
 
   /** `null` when nobody owns the name. */
-  async inspect({ requests, timeout }: ZooKeeperSession, request: NameRequest): Promise<LockState | null> {
-    const parent = parentPath(this.root, request);
+  async inspect({ requests, timeout }: ZooKeeperSession, parent: string): Promise<LockState | null> {
     for (;;) {
       try {
         const children = await requests.children(parent);
@@ -196,8 +170,7 @@ class LockInspection {
   }
 
   /** Removes the node of the owner, and answers its ticket; `null` when nobody owned the name. */
-  async forceRelease(requests: ZooKeeperRequests, request: NameRequest): Promise<string | null> {
-    const parent = parentPath(this.root, request);
+  async forceRelease(requests: ZooKeeperRequests, parent: string): Promise<string | null> {
     for (;;) {
       const [first] = await childrenOf(requests, parent);
       if (first === undefined) return null;

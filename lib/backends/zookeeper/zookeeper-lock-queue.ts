@@ -1,48 +1,22 @@
 import { Exception } from 'node-zookeeper-client';
-import type {
-  BeatRequest,
-  EnqueueRequest,
-  Granted,
-  LockQueue,
-  QueueAnswer,
-  QueueListener,
-  QueueMessage,
-  RequeueRequest,
-} from '../../contracts/lock-backend.js';
+import type { Granted, ModuleContext, QueueAnswer, QueueMessage } from '../../contracts/lock-backend.js';
 import { processOf } from '../../contracts/lock-requests.js';
-import { LinkedList } from '../../timing/brief-collections.js';
+import { LinkedList, PlaceOf } from '../../timing/brief-collections.js';
 import { type LockNode, type FencingTokens, ticketOf, inOrder } from './lock-node.js';
-import type { LockNodes, NodeRegistry } from './lock-nodes.js';
+import type { NodeRegistry } from './lock-nodes.js';
 import { unless, type Children } from './zookeeper-requests.js';
 
-/** The queue of the ZooKeeper backend: a name's nodes in order, and the events of their watches as messages. */
-export class ZooKeeperLockQueue implements LockQueue {
-  private readonly listeners = new Map<string, QueueListener>();
+/** Turns the events of watches into messages for the module whose ticket they concern. */
+export class QueueMessages {
+  /** Those that listen, by their process. */
+  private readonly modules = new Map<string, ModuleContext>();
 
-  /** @param nodes answers the nodes, which send their events here */
-  constructor(private readonly nodes: () => LockNodes) {}
-
-  /** The session is the channel, and opens with the first request. */
-  async listen(listener: QueueListener): Promise<void> {
-    this.listeners.set(listener.process, listener);
+  listen(module: ModuleContext): void {
+    this.modules.set(module.process, module);
   }
 
-  unlisten({ process }: Pick<QueueListener, 'process'>): void {
-    this.listeners.delete(process);
-  }
-
-  async enqueue(request: EnqueueRequest): Promise<QueueAnswer> {
-    return this.reachable(request.ticket, await this.nodes().enter(request, request.claim !== undefined));
-  }
-
-  async beat(request: BeatRequest): Promise<QueueAnswer | { status: 'gone' }> {
-    const answer = await this.nodes().beat(request);
-    return answer ? this.reachable(request.ticket, answer) : { status: 'gone' };
-  }
-
-  async requeue(request: RequeueRequest): Promise<QueueAnswer | { status: 'not-owner'; resent: boolean }> {
-    const answer = await this.nodes().requeue(request);
-    return answer.status === 'not-owner' ? answer : this.reachable(request.again, answer);
+  unlisten({ process }: ModuleContext): void {
+    this.modules.delete(process);
   }
 
   granted(node: LockNode, { tokens, remaining, waiting = 0 }: Granted): void {
@@ -59,16 +33,17 @@ export class ZooKeeperLockQueue implements LockQueue {
 
   /** A connection is open again: events may have been missed. */
   reconnected(): void {
-    for (const listener of this.listeners.values()) listener.onReconnect();
+    for (const module of this.modules.values()) module.reconnected();
+  }
+
+  /** The answer for the ticket, which is to ask often where no message reaches its process. */
+  reachable(ticket: string, answer: QueueAnswer): QueueAnswer {
+    if (answer.status === 'granted' || this.modules.has(processOf(ticket))) return answer;
+    return { ...answer, unreached: true };
   }
 
   private send(node: LockNode, message: QueueMessage): void {
-    this.listeners.get(node.process)?.onMessage(message);
-  }
-
-  private reachable(ticket: string, answer: QueueAnswer): QueueAnswer {
-    if (answer.status === 'granted' || this.listeners.has(processOf(ticket))) return answer;
-    return { ...answer, unreached: true };
+    this.modules.get(node.process)?.message(message);
   }
 }
 
@@ -87,8 +62,8 @@ export class QueuePlaces {
   constructor(
     private readonly registry: NodeRegistry,
     private readonly tokens: FencingTokens,
-    /** Learns what happens to the nodes of this process without a request for it. */
-    private readonly queue: ZooKeeperLockQueue,
+    /** What happens to the nodes of this process without a request for it. */
+    private readonly messages: QueueMessages,
   ) {}
 
   /** `undefined` when the node is gone. With `waits`, an event reports its turn to a node that is not the first. */
@@ -124,7 +99,7 @@ export class QueuePlaces {
   revoked(node: LockNode): void {
     if (!this.registry.has(node)) return;
     this.registry.remove(node);
-    if (node.tokens) this.queue.revoked(node);
+    if (node.tokens) this.messages.revoked(node);
   }
 
   private async grant(node: LockNode, children: Children, waiting: number): Promise<Granted> {
@@ -147,7 +122,7 @@ export class QueuePlaces {
       const children = await node.session.requests.children(node.parent);
       if (!waits()) return;
       const answer = await this.answer(node, children, true);
-      if (answer?.status === 'granted' && this.registry.has(node)) this.queue.granted(node, answer);
+      if (answer?.status === 'granted' && this.registry.has(node)) this.messages.granted(node, answer);
     } catch {
       // Its next heartbeat asks again.
     }
@@ -156,7 +131,7 @@ export class QueuePlaces {
   /** Watches whether others wait for the name, and whether the node is removed by force. */
   private async watchHolder(node: LockNode): Promise<void> {
     const wanted = () => {
-      if (this.registry.has(node)) this.queue.wanted(node);
+      if (this.registry.has(node)) this.messages.wanted(node);
     };
     const [there, children] = await Promise.all([
       node.watch(node.path as string, () => this.revoked(node)),
@@ -172,20 +147,20 @@ const PATIENCE = 25;
 
 /** Finds the nodes that hold their name for longer than a moment. */
 class HolderWatches {
-  private readonly recent = new LinkedList<LockNode>();
+  private readonly recent = new LinkedList<PlaceOf<LockNode>>();
   private timer: NodeJS.Timeout | undefined;
 
   constructor(private readonly watch: (node: LockNode) => void) {}
 
   add(node: LockNode): void {
-    node.recent = this.recent.push(node);
+    node.recent = this.recent.push(new PlaceOf(node));
     this.timer ??= setTimeout(() => this.look(), PATIENCE).unref();
   }
 
   private look(): void {
     this.timer = undefined;
     const since = performance.now() - PATIENCE;
-    for (let place = this.recent.firstPlace; place && place.value.grantedAt <= since; place = this.recent.firstPlace) {
+    for (let place = this.recent.first; place && place.value.grantedAt <= since; place = this.recent.first) {
       place.leave();
       this.watch(place.value);
     }

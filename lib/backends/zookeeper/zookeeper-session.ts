@@ -31,8 +31,8 @@ interface SessionEvents {
  * One session of ZooKeeper. The client library sends pings, and notices neither that they stay unanswered nor that a
  * new connection does; and a server that was cut off from the others goes on answering them. This class sends pings of
  * its own, on whose answers a majority of the servers agrees. It connects to another server when none was answered for
- * two thirds of the session, or nothing on a new connection in time, and takes the session for lost when none was for
- * its whole length.
+ * two thirds of the time for which it trusts the session, or nothing on a new connection in time, and takes the session
+ * for lost when none was for all of that time.
  */
 export class ZooKeeperSession {
   readonly requests: ZooKeeperRequests;
@@ -87,6 +87,11 @@ export class ZooKeeperSession {
     return this.timeout * TRUSTED;
   }
 
+  /** Milliseconds that are left of that time when its server counts as silent. */
+  private get rest(): number {
+    return this.trusted / 3;
+  }
+
   /** Milliseconds since the last request was sent whose answer proves that the session lives. */
   get silence(): number {
     return Math.max(0, performance.now() - this.confirmedAt);
@@ -125,7 +130,7 @@ export class ZooKeeperSession {
     if (this.lost) return;
     this.internals.forgetConnection();
     this.connected = false;
-    this.attempts.next(this.timeout);
+    this.attempts.next(this.rest);
     this.requests.failAll(new SessionError('the connection was closed before the answer'));
     this.watch();
   }
@@ -149,9 +154,9 @@ export class ZooKeeperSession {
 
   /** When (monotonic, ms) the client connects to the next server, if this one proves nothing. */
   private get moveAt(): number {
-    const { attempts, confirmedAt, timeout, trusted } = this;
-    if (attempts.underWay) return attempts.endsAt(timeout);
-    return Math.max(confirmedAt + (trusted * 2) / 3, attempts.startedAt + timeout / 3);
+    const { attempts, confirmedAt, trusted, rest } = this;
+    if (attempts.underWay) return attempts.endsAt(rest);
+    return Math.max(confirmedAt + trusted - rest, attempts.startedAt + this.timeout / 3);
   }
 
   private look(): void {
@@ -257,9 +262,9 @@ const LONGEST_ATTEMPT = 1_000;
 
 /**
  * Limits how long each server may take to answer a new connection. One round through all servers fits into the wait of
- * a request, and into the third of a session that is left when its server has fallen silent, so that the silent ones
- * among them do not hide one that works. Each round in which all were silent makes the next twice as long: all of them
- * may be slow.
+ * a request, and into what is left of the trusted time of a session when its server has fallen silent, so that the
+ * silent ones among them do not hide one that works. Each round in which all were silent makes the next twice as long:
+ * all of them may be slow.
  */
 export class ServerAttempts {
   /** Whether the server has yet to answer on the connection that is open, or about to be. */
@@ -275,17 +280,16 @@ export class ServerAttempts {
     private readonly patience: number,
   ) {}
 
-  /** When (monotonic, ms) the next server is tried. */
-  endsAt(sessionTimeout: number): number {
-    const third = sessionTimeout / 3;
-    const first = Math.max(LEAST_ATTEMPT, Math.min(this.patience, third) / this.servers);
+  /** When (monotonic, ms) the next server is tried. `rest`: what is left of a session whose server is silent. */
+  endsAt(rest: number): number {
+    const first = Math.max(LEAST_ATTEMPT, Math.min(this.patience, rest) / this.servers);
     const rounds = Math.floor(this.failed / this.servers);
-    return this.startedAt + Math.min(first * 2 ** rounds, Math.max(LONGEST_ATTEMPT, third));
+    return this.startedAt + Math.min(first * 2 ** rounds, Math.max(LONGEST_ATTEMPT, rest));
   }
 
   /** The connection has ended; the client connects to the next server. */
-  next(sessionTimeout: number): void {
-    if (this.underWay && performance.now() >= this.endsAt(sessionTimeout)) this.failed += 1;
+  next(rest: number): void {
+    if (this.underWay && performance.now() >= this.endsAt(rest)) this.failed += 1;
     this.underWay = true;
     this.startedAt = performance.now();
   }

@@ -15,16 +15,30 @@ export const setResource = (key: string): string => `s${key}`;
 export const expiringSetResource = (key: string): string => `e${key}`;
 
 /**
+ * What this process has under way for one key: a read that callers may join, then the step that stores its value. One
+ * place for both, because a `Map` keeps its outgrown tables: they would keep two objects of each miss.
+ */
+export interface KeyPlace<Read = unknown> {
+  /** Empty once it has ended: the outgrown tables would keep the read. */
+  read: Read | undefined;
+  /** How many steps are under way that were so when they were entered. */
+  steps: number;
+  /** Resolves when they have ended; made when somebody asks. */
+  ended: Promise<void> | undefined;
+  end: (() => void) | undefined;
+}
+
+/**
  * Orders the changes that this process makes, because on the way to the store a later change could overtake an earlier
  * one. A step must not call code of the application or wait for another step, or it could wait for itself.
  */
 export class StepOrder {
   /** The last group of each resource. */
   private readonly last = new Map<string, StepGroup>();
-  /** The steps that were under way when they were entered, by key. */
-  private readonly entered = new Map<string, EnteredSteps>();
   /** How many resources have steps under way. */
   busy = 0;
+
+  constructor(private readonly places: Map<string, KeyPlace>) {}
 
   /**
    * Resolves when all changes of the key that were called before have ended; `undefined` if there are none. A command
@@ -32,8 +46,9 @@ export class StepOrder {
    * of the event loop.
    */
   afterKey(key: string): Promise<void> | undefined {
-    const group = this.last.get(keyResource(key))?.close();
-    const entered = this.entered.get(key)?.ended;
+    const group = this.last.size > 0 ? this.last.get(keyResource(key))?.close() : undefined;
+    const place = this.places.get(key);
+    const entered = place && place.steps > 0 ? endOf(place) : undefined;
     return group && entered ? entered.then(() => group) : (group ?? entered);
   }
 
@@ -47,14 +62,15 @@ export class StepOrder {
   /** As `afterKey`, for all resources that match. */
   afterMatching(matches: (resource: string) => boolean): Promise<unknown> {
     const groups = [...this.last].filter(([resource]) => matches(resource)).map(([, group]) => group.close());
-    const entered = [...this.entered].filter(([key]) => matches(keyResource(key)));
-    return Promise.all([...groups, ...entered.map(([, { ended }]) => ended)]);
+    const entered = [...this.places].filter(([key, { steps }]) => steps > 0 && matches(keyResource(key)));
+    return Promise.all([...groups, ...entered.map(([, place]) => endOf(place))]);
   }
 
   /** Runs the step after the conflicting steps that were called before. */
   async run<T>(accesses: readonly Access[], step: () => Promise<T>): Promise<T> {
     const groups = accesses.map((access) => this.join(access));
-    const entered = accesses.map(({ resource }) => this.entered.get(keyOfResource(resource))?.ended);
+    const places = accesses.map(({ resource }) => this.places.get(keyOfResource(resource)));
+    const entered = places.map((place) => place && place.steps > 0 && endOf(place));
     try {
       for (const ended of entered) if (ended) await ended;
       for (const { before } of groups) if (before) await before;
@@ -74,24 +90,23 @@ export class StepOrder {
    * `leave`. Takes few objects, because each load enters one.
    */
   enter(key: string): void {
-    const steps = this.entered.get(key);
-    if (steps) {
-      steps.open += 1;
-      return;
-    }
-    this.entered.set(key, new EnteredSteps());
-    this.busy += 1;
+    let place = this.places.get(key);
+    if (!place) this.places.set(key, (place = { read: undefined, steps: 0, ended: undefined, end: undefined }));
+    if (place.steps === 0) this.busy += 1;
+    place.steps += 1;
   }
 
   /** Ends a step that was entered. */
   leave(key: string): void {
-    const steps = this.entered.get(key);
-    if (!steps) return;
-    steps.open -= 1;
-    if (steps.open > 0) return;
-    this.entered.delete(key);
+    const place = this.places.get(key);
+    if (!place || place.steps === 0) return;
+    place.steps -= 1;
+    if (place.steps > 0) return;
+    if (!place.read) this.places.delete(key);
     this.busy -= 1;
-    steps.end?.();
+    const { end } = place;
+    place.ended = place.end = undefined;
+    end?.();
   }
 
   private join({ resource, mode }: Access): StepGroup {
@@ -104,16 +119,8 @@ export class StepOrder {
   }
 }
 
-/** Steps on one key that wait for no other. */
-class EnteredSteps {
-  open = 1;
-  end: (() => void) | undefined;
-  private promise: Promise<void> | undefined;
-
-  /** Resolves when they have ended. */
-  get ended(): Promise<void> {
-    return (this.promise ??= new Promise((resolve) => (this.end = resolve)));
-  }
+function endOf(place: KeyPlace): Promise<void> {
+  return (place.ended ??= new Promise((resolve) => (place.end = resolve)));
 }
 
 /** Steps on one resource that run at once. */

@@ -1,6 +1,6 @@
 import type { TagVersion, LeaseAnswer, StoredData } from '../../contracts/cache-store.js';
 import type { CacheBackendError } from '../../errors/cache-errors.js';
-import type { Expiring, Timeout } from '../../timing/timeouts.js';
+import type { Expiring, Timeout } from '../../timing/clock.js';
 import type { InvalidatedTags } from '../invalidation/local-state.js';
 import { type EntrySettings, tagMemory } from '../options/entry-settings.js';
 import type { StoreCalls } from '../store/store-calls.js';
@@ -147,7 +147,7 @@ export class LoadLeases {
  * After Nishtala et al., "Scaling Memcache at Facebook" (2013), §3.2.1, with a token for each load.
  */
 export class LoadLease implements Expiring {
-  private renewal: Timeout | undefined;
+  private renewal: Timeout | undefined = undefined;
   private renewed = true;
 
   constructor(

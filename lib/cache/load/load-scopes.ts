@@ -1,5 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
-import type { Expiring, Timeout, Timeouts } from '../../timing/timeouts.js';
+import type { Expiring, Timeout, Timeouts } from '../../timing/clock.js';
 
 /** The load on behalf of which a loader runs. */
 export interface ScopedLoad {
@@ -24,7 +24,7 @@ export class LoadScopes implements Expiring {
   private readonly awaited = new Map<string, string[]>();
   /** How many loads run. While it is 0, no caller can wait for itself. */
   running = 0;
-  private idle: Timeout | undefined;
+  private idle: Timeout | undefined = undefined;
 
   constructor(private readonly timeouts: Timeouts) {}
 
@@ -154,7 +154,7 @@ const LONGEST_LOOK = 250;
 class LoadWait {
   private woken = false;
   private look = FIRST_LOOK;
-  private onWake: (() => void) | undefined;
+  private onWake: (() => void) | undefined = undefined;
 
   constructor(
     private readonly waiters: LoadWaiters,

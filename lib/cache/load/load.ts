@@ -5,7 +5,7 @@ import { textOf, type Warnings } from '../../errors/limited-log.js';
 import { cacheChannels } from '../../events/cache-channels.js';
 import type { Duration } from '../../options/checks.js';
 import { cacheOption, isThenable } from '../../options/option-checks.js';
-import type { Expiring, Timeout } from '../../timing/timeouts.js';
+import type { Expiring, Timeout } from '../../timing/clock.js';
 import type { StepOrder } from '../invalidation/step-order.js';
 import { type EntrySettings, lifetime, requireTags, staleTtlOf, timeToLive } from '../options/entry-settings.js';
 import { type CacheCounters, observeLoad, type ObservedLoad, publishLoad } from '../store/cache-stats.js';
@@ -43,7 +43,7 @@ export class Loads {
   /** How many commits are under way whose callers have their answer. */
   storing = 0;
   /** Called when there are none any more. */
-  onNone: (() => void) | undefined;
+  onNone: (() => void) | undefined = undefined;
 
   constructor(readonly context: LoadContext) {}
 
@@ -91,14 +91,14 @@ export class Load implements LoadResult, LoaderContext, ScopedLoad, Expiring {
   over = false;
   private skipped = false;
   /** In ms, if the loader set it. */
-  private ttl: number | undefined;
+  private ttl: number | undefined = undefined;
   private begunAt = 0;
   /** Whether the callers have the value, and the store has not answered yet. */
   private isStoring = false;
-  private limit: Timeout | undefined;
-  private controller: AbortController | undefined;
-  private timeoutError: CacheTimeoutError | undefined;
-  private observed: ObservedLoad | undefined;
+  private limit: Timeout | undefined = undefined;
+  private controller: AbortController | undefined = undefined;
+  private timeoutError: CacheTimeoutError | undefined = undefined;
+  private observed: ObservedLoad | undefined = undefined;
 
   constructor(
     private readonly loads: Loads,
@@ -123,7 +123,11 @@ export class Load implements LoadResult, LoaderContext, ScopedLoad, Expiring {
     try {
       returned = scopes.begin(this, loader);
       // Reading `then` of what it returned may throw as well.
-      if (returned instanceof Promise || isThenable(returned)) return void returned.then(this.onValue, this.onError);
+      if (returned instanceof Promise || isThenable(returned))
+        return void returned.then(
+          (value) => this.onValue(value),
+          (error: unknown) => this.onError(error),
+        );
     } catch (error) {
       return this.onError(error);
     }
@@ -166,21 +170,21 @@ export class Load implements LoadResult, LoaderContext, ScopedLoad, Expiring {
     this.onError(this.timeoutError);
   }
 
-  private readonly onValue = (value: unknown): void => {
+  private onValue(value: unknown): void {
     if (this.over) return;
     this.end(undefined);
     this.value = value;
     if (this.lease) this.store(this.lease);
     else this.caller.done({ value, tags: this.tags }, false);
-  };
+  }
 
-  private readonly onError = (error: unknown): void => {
+  private onError(error: unknown): void {
     if (this.over) return;
     this.end(error);
     this.loads.context.counters.failedLoads += 1;
     this.lease?.release();
     this.caller.failed(error);
-  };
+  }
 
   private end(error: unknown): void {
     this.over = true;

@@ -13,9 +13,8 @@ import { cacheOption } from '../../options/option-checks.js';
 import { nested, OptionTable, settingOf } from '../../options/option-table.js';
 import type { RedisConnection } from '../../options/redis-connection.js';
 import type { BloomFilter } from '../store/bloom-filter.js';
-import { NO_COMPRESSION, type Compression } from '../values/envelope.js';
+import { NO_COMPRESSION, type CacheSerializer, type Compression } from '../values/envelope.js';
 import type { FirstLevelSettings } from '../values/first-level.js';
-import type { CacheSerializer } from '../values/serializers.js';
 import { DEFAULT_ENTRY_SETTINGS, entrySettings, type EntrySettings } from './entry-settings.js';
 
 /**

@@ -59,14 +59,14 @@ export class BatchLoad {
   private readonly refreshing = new Set<string>();
   private readonly resumed = new Set<string>();
   private asked: Asked[] = [];
-  private gathering: NodeJS.Timeout | undefined;
+  private gathering: NodeJS.Timeout | undefined = undefined;
   /** Whether `GATHERING` ms have passed: the loader is called without the keys that still wait. */
   private gathered = false;
   /** Whether a caller waits for a key that must be loaded. */
   private urgent = false;
   /** How many keys of the present window are still being looked up. */
   private lookedUp = 0;
-  private onLookedUp: (() => void) | undefined;
+  private onLookedUp: (() => void) | undefined = undefined;
   private readonly onEnd = new Map<string, () => void>();
 
   /** The context of the caller, for the loader: the reply that decides the last key may arrive in another context. */

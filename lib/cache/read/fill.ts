@@ -35,7 +35,7 @@ export interface FillContext {
 export class Fill implements LoadCaller {
   /** Not where the callers want to know what becomes of the value. */
   readonly answersFirst: boolean;
-  private soft: NodeJS.Timeout | undefined;
+  private soft: NodeJS.Timeout | undefined = undefined;
 
   constructor(
     private readonly read: Read,

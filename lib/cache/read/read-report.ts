@@ -15,7 +15,7 @@ const WEIGHT: Record<ReadOutcome, number> = { hit: 0, stale: 1, miss: 2 };
 
 /** Sums up the reads of one body: their worst outcome, and the shortest time that is left until a value is stale. */
 export class ReadReport {
-  private worst: ReadOutcome | undefined;
+  private worst: ReadOutcome | undefined = undefined;
   private shortest = Infinity;
 
   /** `undefined` when nothing was read. */

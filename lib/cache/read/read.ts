@@ -16,16 +16,16 @@
  * - `Fill` gets the result back, and `Read.landLoaded` gives it to the first level and to all callers: as soon as
  *   the commit is on its way, unless they want to know what becomes of it.
  *
- * A hit ends in `Read.serve`. A value with tags passes `lookUpTagged` or `checkTags` as well; `onFailure` is the way
- * without the store.
+ * A hit ends in `Read.serve`; one with tags passes `lookUpTagged` or `checkTags`. `onFailure` goes without the store.
  */
 
 import { AsyncResource } from 'node:async_hooks';
 import type { CacheBackendError } from '../../errors/cache-errors.js';
 import { cacheChannels } from '../../events/cache-channels.js';
-import { mayEnd, mustNotEnd } from '../../timing/timeouts.js';
+import { PlaceOf } from '../../timing/brief-collections.js';
+import { mayEnd, mustNotEnd } from '../../timing/clock.js';
 import type { InvalidatedTags } from '../invalidation/local-state.js';
-import type { StepOrder } from '../invalidation/step-order.js';
+import type { KeyPlace, StepOrder } from '../invalidation/step-order.js';
 import type { UnconfirmedDeletions } from '../invalidation/unconfirmed-deletions.js';
 import type { Loader } from '../load/cache-loader.js';
 import type { LoadResult } from '../load/load.js';
@@ -39,7 +39,7 @@ import type { FirstLevel, Kept } from '../values/first-level.js';
 import type { BatchParticipant } from './batch-load.js';
 import { Fill, type FillContext, type Refresher } from './fill.js';
 import type { ReadOutcome } from './read-report.js';
-import type { Flight, Flights, NextRead } from './single-flight.js';
+import type { Flights, NextRead } from './single-flight.js';
 import {
   hasTags,
   isDueForRefresh,
@@ -83,7 +83,7 @@ export class Read {
   /** Set when the read ends. */
   outcome: ReadOutcome = 'miss';
   /** When the `ttl` of the value ends, in ms of the wall clock; absent if the value is not stored. */
-  freshUntil: number | undefined;
+  freshUntil: number | undefined = undefined;
   /** Whether it has ended with a value that is still being stored. */
   isStoring = false;
   /** The tags of the value: until the read ends, those that its options name. */
@@ -94,14 +94,14 @@ export class Read {
   readonly caller = new AsyncResource('CacheRead');
   private readonly generation: number;
   /** The read after this one, if a caller has asked for it. */
-  next: NextRead | undefined;
+  next: NextRead | undefined = undefined;
   /** Where callers find it. */
-  private readonly flights: Map<string, Flight>;
-  private flight: Flight | undefined;
+  private readonly places: Map<string, KeyPlace<Read>>;
+  private place: KeyPlace<Read> | undefined = undefined;
   /** Where this read counts as a hit or a miss; absent if the options say what to expect. */
-  private share: MissShare | undefined;
-  private isAwake = false;
-  private onStored: (() => void)[] | undefined;
+  private share: MissShare | undefined = undefined;
+  private awake: PlaceOf<Read> | undefined = undefined;
+  private onStored: (() => void)[] | undefined = undefined;
   private resolve!: (value: unknown) => void;
   private reject!: (error: unknown) => void;
 
@@ -113,7 +113,7 @@ export class Read {
     readonly participant: BatchParticipant | undefined,
   ) {
     const { flights, firstLevel, invalidatedTags } = context;
-    this.flights = settings.forceFresh ? flights.forced : flights.ordinary;
+    this.places = settings.forceFresh ? flights.forced : flights.ordinary;
     this.tags = settings.tags;
     this.startedAt = invalidatedTags.count;
     this.generation = firstLevel ? firstLevel.generation : 0;
@@ -125,9 +125,13 @@ export class Read {
 
   /** `shared`: callers may join it. */
   start(shared: boolean): this {
-    const { key } = this;
+    const { key, places } = this;
     const { stepOrder } = this.context;
-    if (shared) this.flights.set(key, (this.flight = { read: this }));
+    if (shared) {
+      this.place = places.get(key);
+      if (this.place) this.place.read = this;
+      else places.set(key, (this.place = { read: this, steps: 0, ended: undefined, end: undefined }));
+    }
     const changes = stepOrder.busy > 0 ? stepOrder.afterKey(key) : undefined;
     if (changes) this.follow(changes.then(() => this.lookUp()));
     else {
@@ -155,7 +159,9 @@ export class Read {
       }
     }
     if (settings.tags.length > 0) return this.follow(this.lookUpTagged());
-    calls.send('read', key, () => calls.store.read(key), this.onData, this.onFailure);
+    const ask = () => calls.store.read(key);
+    const failed = (error: CacheBackendError) => this.onFailure(error);
+    calls.send('read', key, ask, (data) => this.onData(data), failed);
   }
 
   private readOrLease(): void {
@@ -169,7 +175,7 @@ export class Read {
         this.fail(error);
       }
     };
-    context.leases.requestOrRead(key, settings, answered, this.onFailure);
+    context.leases.requestOrRead(key, settings, answered, (error) => this.onFailure(error));
   }
 
   private onReadInstead({ data, tagVersions }: ReadInstead): void {
@@ -187,7 +193,7 @@ export class Read {
     else this.serve(found);
   }
 
-  private readonly onData = (data: Buffer | null): void => {
+  private onData(data: Buffer | null): void {
     try {
       this.share?.note(data === null);
       const found = data === null ? undefined : this.context.values.decode(this.key, data);
@@ -197,7 +203,7 @@ export class Read {
     } catch (error) {
       this.fail(error);
     }
-  };
+  }
 
   /** Serves the value, fresh or stale, or starts a load. */
   private serve(found: FoundValue): void {
@@ -241,9 +247,8 @@ export class Read {
   /** Keeps the process alive until it ends: the loader, or the wait for another one, may do nothing for it. */
   private fill(stale?: FoundValue): Fill {
     const { flights } = this.context;
-    if (!flights.closed && !this.isAwake) {
-      this.isAwake = true;
-      flights.awake.add(this);
+    if (!flights.closed && !this.awake) {
+      this.awake = flights.awake.push(new PlaceOf<Read>(this));
       mustNotEnd();
     }
     return new Fill(this, stale);
@@ -284,13 +289,13 @@ export class Read {
     else this.fill().start(found.data);
   }
 
-  private readonly onFailure = (error: CacheBackendError): void => {
+  private onFailure(error: CacheBackendError): void {
     const { context, key, settings } = this;
     const spare = settings.strong ? undefined : context.firstLevel?.spare(key);
     if (!spare || !hasTags(spare.entry, settings.tags)) return this.fill().doWithoutStore(error);
     context.counters.redisErrors += 1;
     this.follow(this.serveSpare(spare, error));
-  };
+  }
 
   /** Serves a value of the first level while the store is down. */
   private async serveSpare({ entry, value }: Kept, error: CacheBackendError): Promise<void> {
@@ -343,7 +348,7 @@ export class Read {
     this.freshUntil = freshUntil;
     this.isStoring = false;
     if (freshUntil === undefined) this.context.firstLevel?.delete(this.key);
-    if (this.isAwake) this.letEnd();
+    if (this.awake) this.letEnd();
     for (const listener of this.onStored ?? []) listener();
   }
 
@@ -355,13 +360,13 @@ export class Read {
   /** Ends with the value. */
   land(value: unknown): void {
     this.detach(false);
-    if (this.isAwake && !this.isStoring) this.letEnd();
+    if (this.awake && !this.isStoring) this.letEnd();
     this.resolve(value);
   }
 
   fail(error: unknown): void {
     this.detach(false);
-    if (this.isAwake) this.letEnd();
+    if (this.awake) this.letEnd();
     this.reject(error);
   }
 
@@ -372,18 +377,17 @@ export class Read {
 
   /** Lets no further caller join. */
   detach(outdated = true): void {
-    const { flight, flights, key } = this;
+    const { place } = this;
     this.outdated ||= outdated;
-    if (flight) {
-      if (flights.get(key) === flight) flights.delete(key);
-      flight.read = this.flight = undefined;
+    if (place?.read === this) {
+      place.read = undefined;
+      if (place.steps === 0) this.places.delete(this.key);
     }
     this.next?.start();
   }
 
   letEnd(): void {
-    this.isAwake = false;
-    if (this.context.flights.awake.delete(this)) mayEnd();
+    if (this.awake?.leave()) mayEnd();
   }
 
   /** Keeps the value in the first level, unless an invalidation of it arrived, or was missed, since the start. */

@@ -5,9 +5,11 @@
 
 import { AsyncResource } from 'node:async_hooks';
 import { cacheChannels } from '../../events/cache-channels.js';
+import type { KeyPlace } from '../invalidation/step-order.js';
 import type { Loader } from '../load/cache-loader.js';
 import type { EntrySettings } from '../options/entry-settings.js';
 import { publishHit } from '../store/cache-stats.js';
+import { LinkedList, type PlaceOf } from '../../timing/brief-collections.js';
 import type { FirstLevel, Kept } from '../values/first-level.js';
 import type { BatchParticipant } from './batch-load.js';
 import { currentReport, readReports, reported, type ReadReport } from './read-report.js';
@@ -151,7 +153,7 @@ export class NextRead {
   isStrong = false;
   private begin!: (read: Read) => void;
   private begun = false;
-  private shared: Promise<unknown> | undefined;
+  private shared: Promise<unknown> | undefined = undefined;
 
   constructor(
     private readonly beginner: (strong: boolean) => Read,
@@ -225,22 +227,13 @@ export class FirstLevelReads {
   }
 }
 
-/**
- * The place of a read that callers can join, which is empty once it has ended: a `Map` keeps its outgrown tables, and
- * would keep the reads in them from the collection of the young generation. Not an object by key: for each new name of
- * a property, V8 notes a string.
- */
-export interface Flight {
-  read: Read | undefined;
-}
-
 /** The reads of this process that are under way. For each key, callers can join at most one of either kind. */
 export class Flights {
-  readonly ordinary = new Map<string, Flight>();
+  readonly ordinary = new Map<string, KeyPlace<Read>>();
   /** Those that load even if a value is stored; only callers with `forceFresh` join them. */
-  readonly forced = new Map<string, Flight>();
-  /** Those that keep the process alive. */
-  readonly awake = new Set<Read>();
+  readonly forced = new Map<string, KeyPlace<Read>>();
+  /** Those that keep the process alive. Not a `Set`: it would keep most of them in its outgrown tables. */
+  readonly awake = new LinkedList<PlaceOf<Read>>();
   closed = false;
 
   detach(key: string): void {
@@ -267,6 +260,6 @@ export class Flights {
   /** Called when the application has ended: a loader that never settles does not keep the process alive. */
   close(): void {
     this.closed = true;
-    for (const read of this.awake) read.letEnd();
+    for (const { value } of this.awake.toArray()) value.letEnd();
   }
 }

@@ -1,13 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
-import { BoundedCall, BoundedCalls, diagnosisOf } from '../../calls/bounded-call.js';
-import { CircuitBreaker } from '../../calls/circuit-breaker.js';
+import { BoundedCall, BoundedCalls, CircuitBreaker, diagnosisOf } from '../../calls/bounded-call.js';
 import { OWN_CACHE_STORES, type CacheStore } from '../../contracts/cache-store.js';
-import type { Pending, StartRequest } from '../../contracts/store.js';
+import type { Pending, StoreContext } from '../../contracts/store.js';
 import { CacheBackendError } from '../../errors/cache-errors.js';
 import type { Warnings } from '../../errors/limited-log.js';
 import { cacheChannels } from '../../events/cache-channels.js';
-import { Timeouts } from '../../timing/timeouts.js';
+import { Timeouts } from '../../timing/clock.js';
 import { publishBreaker } from './cache-stats.js';
 
 interface StoreCallsOptions {
@@ -75,7 +74,7 @@ export class StoreCalls extends BoundedCalls<string, CacheBackendError> {
     if (this.breaker.isOpen) return failed(this.failure(operation, key, 'the circuit breaker is open'));
     const { commandTimeout } = this.options;
     const bounded = new BoundedCall(this, operation, key, commandTimeout, answered, failed, late);
-    this.begin(call).then(bounded.onAnswer, bounded.onError);
+    bounded.follow(this.begin(call));
   }
 
   run<T>(operation: string, key: string, call: () => Pending<T>, late?: (answer: T) => void): Promise<T> {
@@ -105,7 +104,7 @@ export class StoreCalls extends BoundedCalls<string, CacheBackendError> {
    *
    * @throws CacheBackendError when the store cannot serve, or answers nothing within the time of a few calls
    */
-  start(request: StartRequest): Promise<void> {
+  start(request: StoreContext): Promise<void> {
     const check = this.check(request);
     this.checks.add(check);
     return check;
@@ -128,7 +127,7 @@ export class StoreCalls extends BoundedCalls<string, CacheBackendError> {
     this.breaker.interruptAll('the application has ended');
   }
 
-  private async check(request: StartRequest): Promise<void> {
+  private async check(request: StoreContext): Promise<void> {
     const { store } = this;
     const limit = START_CALLS * request.commandTimeout;
     const tooLate = sleep(limit, undefined, { ref: false }).then(() => {

@@ -1,9 +1,10 @@
 import { createHash } from 'node:crypto';
 import { promisify, types } from 'node:util';
 import { deflateRaw, inflateRawSync } from 'node:zlib';
+import type { Type } from '@nestjs/common';
 import { textOf } from '../../errors/limited-log.js';
 import { type StoredData, HEADER } from '../../contracts/cache-store.js';
-import { type CacheSerializer, BUILT_IN_SERIALIZERS, isJson } from './serializers.js';
+import { packer } from './packer.js';
 import type { UnkeptClasses } from './unkept-classes.js';
 
 /** The tags of a value, with the version of each before the value was loaded. */
@@ -184,8 +185,24 @@ export class Envelopes {
     const flags = String.fromCharCode(HEADER.version, HEADER.flags + (more ? kind | MORE : kind));
     const by = (kind & (NULL | UNDEFINED)) === 0 ? this.serializedBy : '';
     const rest = more ? JSON.stringify({ t: loadTime, g: tags }) : '';
-    return `${flags}${Math.max(0, Math.round(expiresAt)).toString(36)}${by}${rest}\n`;
+    return `${flags}${timeText(Math.max(0, Math.round(expiresAt)))}${by}${rest}\n`;
   }
+}
+
+/** Two digits of base 36. */
+const PAIRS = Array.from({ length: 1_296 }, (_, pair) => pair.toString(36).padStart(2, '0'));
+/** How many ms six digits of base 36 count: 25 days. */
+const SIX_DIGITS = 36 ** 6;
+
+/** `time.toString(36)`, which V8 divides digit by digit as a floating-point number, for each value that is stored. */
+function timeText(time: number): string {
+  const high = Math.floor(time / SIX_DIGITS);
+  if (high < 36 || high >= PAIRS.length) return time.toString(36);
+  const low = time - high * SIX_DIGITS;
+  const first = Math.floor(low / 1_679_616);
+  const rest = low - first * 1_679_616;
+  const second = Math.floor(rest / 1_296);
+  return `${PAIRS[high]}${PAIRS[first]}${PAIRS[second]}${PAIRS[rest - second * 1_296]}`;
 }
 
 /**
@@ -244,4 +261,93 @@ function loadTimeAndTags(json: string): { t?: number; g?: TagStamp } | undefined
   } catch {
     return undefined;
   }
+}
+
+/** Turns values into bytes and back. */
+export interface CacheSerializer {
+  /**
+   * Stored with every value. A value that a serializer with another name stored counts as absent, so that two versions
+   * of an application can run at once: change the name when `deserialize` can no longer read older values.
+   * @default a digest of the text of both functions
+   */
+  readonly name?: string;
+  /** Return text where possible: clients send it faster than a buffer. */
+  serialize(value: unknown): string | Buffer;
+  /** @throws for data that `serialize` did not make: the value then counts as absent */
+  deserialize(data: Buffer): unknown;
+}
+
+/** The first byte of packed data: neither UTF-8 text nor MessagePack begins with it. */
+const PACKED = 0xc1;
+
+/**
+ * Keeps `Date`, `Map`, `Set`, `bigint`, `undefined`, `NaN`, `Buffer`, typed arrays, regular expressions, errors and
+ * cycles. Stores a value that JSON keeps unchanged as JSON, which is fast to read and readable for other programs, and
+ * any other value as MessagePack.
+ */
+export function typedSerializer(): CacheSerializer {
+  const packr = packer();
+  const serializer: CacheSerializer = {
+    name: 'typed',
+    serialize(value) {
+      if (isJson(value, 0)) return JSON.stringify(value);
+      return Buffer.concat([Buffer.of(PACKED), packr.pack(value)]);
+    },
+    deserialize(data) {
+      return data[0] === PACKED ? packr.unpack(data.subarray(1)) : JSON.parse(data.toString());
+    },
+  };
+  BUILT_IN_SERIALIZERS.add(serializer);
+  return serializer;
+}
+
+/** The serializers made by `typedSerializer()`: their values share no bytes with the data they were read from. */
+export const BUILT_IN_SERIALIZERS = new WeakSet<CacheSerializer>();
+
+/**
+ * For `revive`: turns the stored object, or each element of a stored list, into an instance of the class without
+ * calling the constructor. Nested objects stay plain; to revive them, give a function such as `(stored) =>
+ * plainToInstance(Product, stored)`.
+ */
+export function instancesOf<T extends object>(type: Type<T>): (stored: unknown) => unknown {
+  return function revive(stored: unknown): unknown {
+    if (Array.isArray(stored)) return stored.map(revive);
+    if (typeof stored !== 'object' || stored === null) return stored;
+    // Defines the properties, because an assignment would run setters of the class, and that of "__proto__" changes the
+    // class.
+    const { ['__proto__']: _, ...properties } = Object.getOwnPropertyDescriptors(stored);
+    return Object.create(type.prototype as object, properties) as object;
+  };
+}
+
+/** A value that is nested deeper may have a cycle; the packer handles these. */
+const DEEPEST = 32;
+
+/** Whether `JSON.parse(JSON.stringify(value))` is the same. */
+export function isJson(value: unknown, depth: number): boolean {
+  switch (typeof value) {
+    case 'string':
+    case 'boolean':
+      return true;
+    case 'number':
+      return Number.isFinite(value) && !Object.is(value, -0);
+    case 'object':
+      if (value === null) return true;
+      if (depth > DEEPEST) return false;
+      return Array.isArray(value) ? isJsonList(value, depth) : isJsonObject(value, depth);
+    default:
+      return false;
+  }
+}
+
+function isJsonList(list: readonly unknown[], depth: number): boolean {
+  for (const element of list) if (!isJson(element, depth + 1)) return false;
+  return true;
+}
+
+function isJsonObject(object: object, depth: number): boolean {
+  const prototype: unknown = Object.getPrototypeOf(object);
+  if ((prototype !== Object.prototype && prototype !== null) || 'toJSON' in object) return false;
+  for (const name in object) if (!isJson((object as Record<string, unknown>)[name], depth + 1)) return false;
+  return true;
 }

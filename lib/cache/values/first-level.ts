@@ -1,4 +1,5 @@
 import { LRUCache } from 'lru-cache';
+import { onceRead } from '../../timing/clock.js';
 import type { Entry } from './envelope.js';
 
 export interface FirstLevelSettings {
@@ -28,6 +29,9 @@ interface KeptUntil extends Kept {
 /** Roughly the bytes that an entry takes in addition to its payload. */
 const OVERHEAD = 200;
 
+/** How often (ms) it is noted that the sockets were read, and for how long (ms) values are answered after that. */
+const [READ_PERIOD, LONGEST_UNREAD] = [500, 1_000];
+
 /**
  * Values in the memory of the process, in front of Redis. While messages of changes may be missed, it is empty; with
  * `whileAway`, it keeps its values but serves them only if Redis fails.
@@ -38,8 +42,14 @@ export class FirstLevel {
   /** The sources that report no changes at present. */
   private readonly silent: Set<ChangeSource>;
   private trusted = false;
+  /**
+   * When (monotonic, ms) the sockets had been read for sure. After a standstill of the process, messages of changes
+   * have arrived that it has not read.
+   */
+  private readAt = 0;
+  private timer: NodeJS.Timeout | undefined = undefined;
   /** Since when messages may be missed, on the monotonic clock. */
-  private awaySince: number | undefined;
+  private awaySince: number | undefined = undefined;
   /** Rises whenever messages may have been missed. */
   generation = 0;
   evictions = 0;
@@ -70,7 +80,9 @@ export class FirstLevel {
     if (!this.trusted) return undefined;
     const kept = this.entries.get(key);
     if (!kept) return undefined;
-    if (performance.now() >= kept.until) {
+    const now = performance.now();
+    if (now - this.readAt > LONGEST_UNREAD) return undefined;
+    if (now >= kept.until) {
       if (this.settings.whileAway === 0) this.entries.delete(key);
       return undefined;
     }
@@ -121,6 +133,7 @@ export class FirstLevel {
   distrust(source: ChangeSource): void {
     this.silent.add(source);
     this.trusted = false;
+    clearInterval(this.timer);
     this.generation += 1;
     if (this.settings.whileAway === 0) return this.flush();
     this.awaySince ??= performance.now();
@@ -132,8 +145,16 @@ export class FirstLevel {
     // With whileAway, the values are served until every source reports again.
     if (this.settings.whileAway === 0 || this.silent.size === 0) this.flush();
     this.trusted = this.silent.size === 0;
-    if (this.trusted) this.awaySince = undefined;
+    if (!this.trusted) return;
+    this.awaySince = undefined;
+    this.readAt = performance.now();
+    clearInterval(this.timer);
+    this.timer = setInterval(() => onceRead(this.noteRead), READ_PERIOD).unref();
   }
+
+  private readonly noteRead = (): void => {
+    this.readAt = performance.now();
+  };
 
   private flush(): void {
     this.flushes += 1;

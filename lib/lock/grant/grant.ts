@@ -1,25 +1,33 @@
 import type { LockBackend } from '../../contracts/lock-backend.js';
 import type { TokenRange } from '../../contracts/lock-requests.js';
-import type { LockLostError, LockLostReason } from '../../errors/lock-errors.js';
+import type { LockLostReason } from '../../errors/lock-errors.js';
 import type { LockCall } from '../../events/lock-channels.js';
-import { currentInstant, driftOf, elapsedBetween, elapsedSince, type Instant } from '../../timing/clock.js';
-import type { Place } from '../../timing/brief-collections.js';
-import type { Expiring, Timeout, Timeouts } from '../../timing/timeouts.js';
+import {
+  type Expiring,
+  type Timeout,
+  type Timeouts,
+  currentInstant,
+  driftOf,
+  elapsedBetween,
+  elapsedSince,
+  type Instant,
+} from '../../timing/clock.js';
+import type { Listed } from '../../timing/brief-collections.js';
 import type { LockMode, ResolvedLockOptions } from '../options/lock-options.js';
 
 /** The holder of a grant, as the grant and the watchdog see it. */
 export interface GrantHolder {
   readonly options: Pick<ResolvedLockOptions, 'ttl' | 'renewal'>;
-  /** Whether its lease may end before the grant does. */
-  readonly limited: boolean;
+  /** Present where its lease may end before the grant does. */
+  readonly limits: unknown;
   /** Whether a grant for a holder without renewal must be renewed once, to last as long as the holder's `ttl`. */
   readonly outlastsGrant: boolean;
   readonly held: boolean;
   readonly fencingToken: number;
-  /** The call in events; `undefined` while it waits for leases of other names. */
+  /** The call in the events of locks; `undefined` while it waits for leases of other names. */
   readonly call: LockCall | undefined;
   /** Why it was lost; reads the clock. */
-  readonly lost: LockLostError | undefined;
+  readonly lost: Error | undefined;
   /** Milliseconds of trusted lease left; reads the clock. */
   remaining(): number;
   lose(reason: LockLostReason): void;
@@ -31,46 +39,46 @@ export interface GrantListener {
   wantedElsewhere(ticket: string): void;
 }
 
-/** The watchdog's schedule for one grant. */
-interface RenewalSchedule {
-  /** Position in the watchdog's list. */
-  readonly place: Place<Grant>;
-  /** Since when (monotonic, ms) it is watched. */
-  readonly since: number;
-  /** When the next renewal is due, on the monotonic clock (ms); `Infinity` without renewal. */
-  dueAt: number;
-  /** While a renewal is under way, no other one is sent. */
-  underWay: boolean;
-  /** Failed renewals since the last confirmed one. */
-  failures: number;
-}
-
 /**
  * What the backend granted to this process under one ticket: a deadline and a range of fencing tokens. Several callers
  * of the process may hold it, one after another, each with a `Lease` and a fencing token of its own.
  *
  * The deadline is `remaining − drift` from before the request was sent, so that a slow answer shortens it.
  */
-export class Grant {
-  /** Present while the watchdog watches this grant. */
-  schedule: RenewalSchedule | undefined;
+export class Grant implements Listed, Instant {
+  /** Among those that the watchdog watches. */
+  index = -1;
+  /** When (monotonic, whole ms) the next renewal is due; the watchdog notes it when it begins to watch. */
+  dueAt = 0;
+  /**
+   * Whether a renewal is under way: then no other one is sent. After a standstill its answer may have arrived without
+   * having been read.
+   */
+  renewing = false;
+  /** Failed renewals since the last confirmed one. */
+  declare failures: number | undefined;
   /** Present while a caller holds this grant. */
-  holder: GrantHolder | undefined;
-  listener: GrantListener | undefined;
+  holder: GrantHolder | undefined = undefined;
+  listener: GrantListener | undefined = undefined;
   /** Called once when the next renewal was confirmed: several readers may wait for it. */
-  onRenewed: Set<() => void> | undefined;
-  /** How much lease (ms) the last request gave that was for more: a store may grant less than the `ttl`. */
-  most = Infinity;
+  declare onRenewed: Set<() => void> | undefined;
+  /** How much lease (ms) the last request gave, if it was for more: a store may grant less than the `ttl`. Else 0. */
+  most = 0;
   /** The longest `ttl` (ms) requested so far: the backend may have carried out a request without answering. */
   longest: number;
-  /** Whether a request of its holder is under way that frees the names: its answer says whether they were its own. */
-  ending = false;
-  /** Until when (monotonic, ms) the names stay taken by `minHold` after their holder has ended; 0 without `minHold`. */
-  minHoldUntil = 0;
-  /** When (monotonic, ms) the request was sent that granted it, or that was last answered before. */
+  /** Settles with the answer to a request under way that frees the names: it says whether they were its own. */
+  ending: Promise<unknown> | undefined = undefined;
+  /** Until when (monotonic, ms) the names stay taken by `minHold` after their holder has ended; absent without it. */
+  declare minHoldUntil: number | undefined;
+  // Instants are kept in whole ms: V8 makes an object of each other number. A part of a ms less is safe.
+  /** When the request was sent whose answer set the current deadline. */
+  monotonic: number;
+  wall: number;
+  /** When (monotonic) the request was sent that granted it, or that was last answered before. */
   readonly since: number;
-  private confirmedAt: Instant;
-  /** The lease (ms) from `base` that set the current deadline, and what is left of it after the drift of the clocks. */
+  /** When (monotonic) the request was sent that was answered last. */
+  confirmedAt: number;
+  /** The lease (ms) from that instant that set the current deadline, and what is left of it after the drift. */
   private trusted: number;
   private span: number;
   /** How many tokens the backend reserved with its last answer. */
@@ -83,8 +91,7 @@ export class Grant {
   constructor(
     readonly names: readonly string[],
     readonly ticket: string,
-    /** When the request was sent whose answer set the current deadline. */
-    private base: Instant,
+    base: Instant,
     /** Milliseconds of lease that the backend granted last. */
     public granted: number,
     tokens: TokenRange,
@@ -92,22 +99,17 @@ export class Grant {
     asked = granted,
   ) {
     this.longest = asked;
-    this.since = base.monotonic;
+    this.since = this.confirmedAt = this.monotonic = Math.floor(base.monotonic);
+    this.wall = Math.floor(base.wall);
     this.trusted = granted;
-    this.confirmedAt = base;
-    this.span = granted - driftOf(granted);
+    this.span = Math.floor(granted - driftOf(granted));
     this.reserved = this.tokens = tokens.count;
     this.next = tokens.first;
   }
 
   /** Milliseconds until the deadline; 0 or less after it. */
   remaining(): number {
-    return this.span - elapsedSince(this.base);
-  }
-
-  /** Whether a renewal is under way. After a standstill its answer may have arrived without having been read. */
-  get renewing(): boolean {
-    return this.schedule?.underWay === true;
+    return this.span - elapsedSince(this);
   }
 
   /**
@@ -115,12 +117,12 @@ export class Grant {
    * now rather than from the request is safe, because the backend granted the names before now.
    */
   startMinHold(minHold: number): void {
-    this.minHoldUntil = Math.max(this.minHoldUntil, performance.now() + minHold);
+    this.minHoldUntil = Math.max(this.minHoldUntil ?? 0, performance.now() + minHold);
   }
 
   /** Whether the names would stay taken if their holder ended now. */
   get inMinHold(): boolean {
-    return this.minHoldUntil !== 0 && this.minHoldUntil > performance.now();
+    return this.minHoldUntil !== undefined && this.minHoldUntil > performance.now();
   }
 
   /** Whether the lease at the backend lasts for another `ms` without a renewal. */
@@ -129,38 +131,33 @@ export class Grant {
   }
 
   /**
-   * When (monotonic, ms) `interval` of `ttl` has passed; for a shorter lease, such as a claim, the same share of it.
-   */
-  dueAfter(interval: number, ttl: number): number {
-    const share = Math.min(1, this.granted / ttl);
-    return this.confirmedAt.monotonic + Math.max(interval * share, Math.min(interval, SHORTEST_PAUSE));
-  }
-
-  /**
    * Called when the backend answered `answered` ms to a request for `asked` ms that was sent at `sentAt`. No more
    * counts than was asked for, then or earlier; a check asks for no longer lease. The deadline never moves back.
    */
   renewed(sentAt: Instant, answered: number, asked: number): void {
-    const left = this.trusted - elapsedBetween(this.base, sentAt);
+    const left = this.trusted - elapsedBetween(this, sentAt);
     const remaining = trustedLease(answered, Math.max(asked, left));
-    this.confirmedAt = sentAt;
+    this.confirmedAt = Math.floor(sentAt.monotonic);
     this.granted = remaining;
-    this.most = remaining < asked ? remaining : Infinity;
-    const span = remaining - driftOf(remaining);
-    if (span - elapsedSince(sentAt) > this.remaining()) {
-      this.base = sentAt;
-      this.trusted = remaining;
-      this.span = span;
-    }
+    this.most = remaining < asked ? remaining : 0;
+    const span = Math.floor(remaining - driftOf(remaining));
+    if (span - elapsedSince(sentAt) > this.remaining()) this.trust(sentAt, remaining, span);
     for (const renewed of this.onRenewed ?? []) renewed();
   }
 
   /** From now on the lease ends `ttl` ms after this moment, as the backend learns by a request. */
   endAfter(ttl: number): void {
-    const span = ttl - driftOf(ttl);
+    const span = Math.floor(ttl - driftOf(ttl));
     if (span >= this.remaining()) return;
-    this.base = this.confirmedAt = currentInstant();
-    this.granted = this.trusted = ttl;
+    this.trust(currentInstant(), ttl, span);
+    this.confirmedAt = this.monotonic;
+    this.granted = ttl;
+  }
+
+  private trust({ monotonic, wall }: Instant, lease: number, span: number): void {
+    this.monotonic = Math.floor(monotonic);
+    this.wall = Math.floor(wall);
+    this.trusted = lease;
     this.span = span;
   }
 
@@ -208,7 +205,7 @@ interface Lingerer {
  */
 export class Lingering implements GrantHolder, Expiring {
   readonly options: GrantHolder['options'];
-  readonly limited = false;
+  readonly limits = undefined;
   readonly outlastsGrant = false;
   readonly fencingToken = 0;
   readonly call = undefined;
@@ -246,9 +243,6 @@ export class Lingering implements GrantHolder, Expiring {
   }
 }
 
-/** The shortest pause (ms) between two renewals: a store may answer that nothing is left. */
-const SHORTEST_PAUSE = 10;
-
 /**
  * How much (ms) of the lease that a store says it granted is believed: never more than was asked for. A clock of the
  * store that stepped back, or an expiry that somebody else set, would keep a lock held here long after it has ended
@@ -263,8 +257,11 @@ export function exceedsLease(remaining: number, asked: number): boolean {
   return remaining > asked + driftOf(asked);
 }
 
-/** How many names a floor remembers one by one, at least: those that were granted last. At most twice as many. */
-const MOST_NAMES = 5_000;
+/**
+ * How many names a floor remembers one by one, at least: those that were granted last. At most twice as many. A power
+ * of two fills the table that V8 makes.
+ */
+const MOST_NAMES = 4_096;
 
 /**
  * The largest fencing token of each name that this process has seen. A store that lost its data may count from below:
@@ -291,7 +288,8 @@ export class TokenFloor {
     const rise = Number.isSafeInteger(first) && Number.isSafeInteger(first + count);
     let least = rise ? first : 0;
     for (const name of names) least = Math.max(least, this.of(name) + (reads ? 0 : 1));
-    const left = rise ? first + count - least : 0;
+    // Not computed where nothing is taken off: V8 would make an object of the number.
+    const left = rise ? (least === first ? count : first + count - least) : 0;
     if (left <= 0) return { first: least, count: 0 };
     const last = reads ? least : least + left - 1;
     for (const name of names) this.note(name, last);
@@ -304,8 +302,11 @@ export class TokenFloor {
   }
 
   private note(name: string, token: number): void {
+    if (this.recent.size === MOST_NAMES && !this.recent.has(name)) this.forgetEarlier();
     this.recent.set(name, token);
-    if (this.recent.size <= MOST_NAMES) return;
+  }
+
+  private forgetEarlier(): void {
     for (const [each, last] of this.earlier) {
       if (!this.recent.has(each)) this.forgotten = Math.max(this.forgotten, last);
     }

@@ -6,8 +6,13 @@ import type { LockMode, ResolvedLockOptions } from '../options/lock-options.js';
 import type { Grant, GrantHolder } from './grant.js';
 import type { LastRequest } from './store.js';
 
-/** The start of a hold without limits of its own, which never uses it: saves reading the clocks. */
-const UNLIMITED: Instant = { monotonic: 0, wall: 0 };
+/** When a hold ends at the latest, although its grant may go on: `ttl` without renewal, and `maxHold`. */
+interface Limits {
+  /** When their clocks start. */
+  readonly startedAt: Instant;
+  /** Milliseconds; `Infinity` where the hold is renewed. */
+  ceiling: number;
+}
 
 /** A hold as its leases see it. */
 export interface LeaseHolder {
@@ -20,16 +25,12 @@ export interface LeaseHolder {
   readonly options: ResolvedLockOptions;
   /** When it began to read; absent for one that writes. */
   readonly startedAt: Instant | undefined;
-  leaseLost(): void;
+  /** `first`: it is the first hold of the lease that learns of it. */
+  leaseLost(error: LockLostError, first: boolean): void;
   /** Raises the fencing token of the hold to at least `token`. */
   raiseToken(token: number): void;
   /** Runs `callback` in the async context of the holder, as far as this library's storages go. */
   runAsHolder(callback: () => void): void;
-}
-
-/** Gets the error of a lost lease, once. */
-export interface LossObserver {
-  leaseLost(error: LockLostError, lease: Lease): void;
 }
 
 /** Where a lease comes from, and where it returns. */
@@ -55,19 +56,14 @@ export interface LeaseSource {
  * or by loss.
  */
 export class Lease implements GrantHolder {
-  observer: LossObserver | undefined;
-  /** When (monotonic, ms) its holder asked for it. */
-  askedAt = 0;
   /** The call whose hold ended last, if somebody listens. */
-  endedBy: LockCall | undefined;
-  private released = false;
-  private lostError: LockLostError | undefined;
-  private lossSignal: LossSignal | undefined;
+  declare endedBy: LockCall | undefined;
+  /** Why it was lost; `true` once it was released. */
+  private over: LockLostError | true | undefined = undefined;
+  declare private lossSignal: LossSignal | undefined;
   /** The hold that took the lease; a set once nested holds share it. */
-  private holders: LeaseHolder | Set<LeaseHolder> | undefined;
-  /** When the clocks of `maxHold`, and of `ttl` without renewal, start. */
-  private startedAt: Instant;
-  private ceiling: number;
+  private holders: LeaseHolder | Set<LeaseHolder> | undefined = undefined;
+  limits: Limits | undefined;
 
   constructor(
     readonly grant: Grant,
@@ -76,8 +72,8 @@ export class Lease implements GrantHolder {
     startedAt?: Instant,
     public fencingToken = grant.takeToken(),
   ) {
-    this.ceiling = options.ceiling;
-    this.startedAt = startedAt ?? (this.limited ? currentInstant() : UNLIMITED);
+    const { ceiling } = options;
+    this.limits = options.limited ? { startedAt: startedAt ?? currentInstant(), ceiling } : undefined;
     grant.holder = this;
     if (options.ttl > grant.longest) grant.longest = options.ttl;
   }
@@ -91,15 +87,10 @@ export class Lease implements GrantHolder {
     this.fencingToken = Math.max(this.fencingToken, token);
   }
 
-  /** Starts the limits of the hold; before, the lease only waited for the leases of other names. */
+  /** Starts the limits of a hold; before, others counted: while it waited for the leases of other names, none. */
   begin(options: ResolvedLockOptions, startedAt: Instant): void {
     this.options = options;
-    this.startedAt = startedAt;
-    this.ceiling = options.ceiling;
-  }
-
-  get limited(): boolean {
-    return this.ceiling !== Infinity || this.options.maxHold !== undefined;
+    this.limits = options.limited ? { startedAt, ceiling: options.ceiling } : undefined;
   }
 
   /**
@@ -108,18 +99,18 @@ export class Lease implements GrantHolder {
    * read, or until `lost` or `expire()` is called.
    */
   remaining(): number {
-    if (this.released || this.lostError) return 0;
-    const { maxHold } = this.options;
+    if (this.over) return 0;
+    const { limits } = this;
     const ofGrant = this.grant.remaining();
     let remaining = ofGrant;
-    if (this.ceiling !== Infinity) remaining = Math.min(remaining, this.ceiling - elapsedSince(this.startedAt));
-    if (maxHold !== undefined) {
-      const ofHold = maxHold - elapsedSince(this.startedAt);
-      if (ofHold <= 0) {
+    if (limits) {
+      const { maxHold = Infinity } = this.options;
+      const elapsed = elapsedSince(limits.startedAt);
+      if (maxHold <= elapsed) {
         this.lose('maxHold');
         return 0;
       }
-      remaining = Math.min(remaining, ofHold);
+      remaining = Math.min(remaining, limits.ceiling - elapsed, maxHold - elapsed);
     }
     if (remaining > 0) return remaining;
     if (ofGrant > 0 || !this.grant.renewing) this.lose('expired');
@@ -128,11 +119,13 @@ export class Lease implements GrantHolder {
 
   /** Whether the deadline has passed while the answer to a renewal may still be unread. */
   get overdue(): boolean {
-    return !this.released && this.remaining() === 0 && !this.lostError;
+    return !this.over && this.remaining() === 0 && !this.over;
   }
 
   get outlastsGrant(): boolean {
-    return this.ceiling !== Infinity && this.ceiling - elapsedSince(this.startedAt) > this.grant.remaining() + 1;
+    const { limits } = this;
+    if (!limits || limits.ceiling === Infinity) return false;
+    return limits.ceiling - elapsedSince(limits.startedAt) > this.grant.remaining() + 1;
   }
 
   /** Ends a lease whose deadline has passed, without waiting for the answer to a renewal. */
@@ -157,7 +150,11 @@ export class Lease implements GrantHolder {
 
   /** Whether it was lost or released, without reading the clock. */
   get isOver(): boolean {
-    return this.released || this.lostError !== undefined;
+    return this.over !== undefined;
+  }
+
+  private get lostError(): LockLostError | undefined {
+    return this.over === true ? undefined : this.over;
   }
 
   get signal(): AbortSignal {
@@ -165,26 +162,25 @@ export class Lease implements GrantHolder {
     if (!this.lossSignal) {
       this.lossSignal = new LossSignal();
       if (lost) this.abort(lost);
-      else if (this.released) this.lossSignal.settle();
+      else if (this.over) this.lossSignal.settle();
     }
     return this.lossSignal.signal;
   }
 
   /** Called when the holder extended the lease to `ttl` ms by a request sent at `sentAt`. */
   extended(sentAt: Instant, ttl: number): void {
-    if (this.ceiling === Infinity) return;
-    const since = elapsedSince(this.startedAt) - elapsedSince(sentAt);
-    this.ceiling = Math.max(this.ceiling, since + ttl - driftOf(ttl));
+    const { limits } = this;
+    if (!limits) return;
+    const since = elapsedSince(limits.startedAt) - elapsedSince(sentAt);
+    limits.ceiling = Math.max(limits.ceiling, since + ttl - driftOf(ttl));
   }
 
   lose(reason: LockLostReason): void {
-    if (this.released || this.lostError) return;
+    if (this.over) return;
     const { names, ticket } = this.grant;
-    this.lostError = new LockLostError(names, { reason, fencingToken: this.fencingToken, owner: ticket });
-    this.abort(this.lostError);
-    this.observer?.leaseLost(this.lostError, this);
-    if (this.holders instanceof Set) for (const holder of this.holders) holder.leaseLost();
-    else this.holders?.leaseLost();
+    const error = (this.over = new LockLostError(names, { reason, fencingToken: this.fencingToken, owner: ticket }));
+    this.abort(error);
+    for (const [index, holder] of this.allHolders().entries()) holder.leaseLost(error, index === 0);
     this.source.leaseLost(this, reason);
   }
 
@@ -239,9 +235,9 @@ export class Lease implements GrantHolder {
         maxHold = options.maxHold === undefined ? undefined : Math.max(maxHold, options.maxHold - since);
       }
     }
-    this.options = { ...this.options, mode: 'read', ttl, lease: ttl, ceiling, renewal, maxHold, minHold: 0 };
-    this.startedAt = currentInstant();
-    this.ceiling = ceiling;
+    const limited = ceiling !== Infinity || maxHold !== undefined;
+    const own = { mode: 'read', ttl, lease: ttl, ceiling, limited, renewal, maxHold, minHold: 0 } as const;
+    this.begin({ ...this.options, ...own }, currentInstant());
     this.grant.endAfter(ttl);
   }
 
@@ -273,8 +269,8 @@ export class Lease implements GrantHolder {
 
   /** Ends the lease: it is neither renewed nor lost from now on. */
   markReleased(): void {
-    if (this.lostError) return;
-    this.released = true;
+    if (this.over) return;
+    this.over = true;
     this.lossSignal?.settle();
   }
 }
@@ -296,18 +292,18 @@ export async function worseOf(one: Promise<ReleaseOutcome>, other: Promise<Relea
   return lost ?? (both.includes('unconfirmed') ? 'unconfirmed' : 'released');
 }
 
-/** The `AbortSignal` of a lease. Made when the holder first reads it, in whose async context its listeners run. */
-class LossSignal {
+/** The `AbortSignal` of a hold. Made when the holder first reads it, in whose async context its listeners run. */
+export class LossSignal {
   private readonly controller = new AbortController();
   /** The async context (of all storages) in which it was made. */
-  private context: AsyncResource | undefined = new AsyncResource('LockSignal');
+  private context: AsyncResource | undefined = new AsyncResource('LossSignal');
 
   get signal(): AbortSignal {
     return this.controller.signal;
   }
 
   /** Aborts it in the holder's async context rather than in that of the timer or answer that found the loss. */
-  abort(error: LockLostError, runAsHolder: (callback: () => void) => void): void {
+  abort(error: Error, runAsHolder: (callback: () => void) => void = (callback) => callback()): void {
     const { context } = this;
     this.context = undefined;
     const abort = () => runAsHolder(() => this.controller.abort(error));

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Warnings } from '../../errors/limited-log.js';
 import { quoted } from '../../keys/key-part.js';
-import { BriefMap, LinkedList } from '../../timing/brief-collections.js';
+import { BriefMap, LinkedList, PlaceOf } from '../../timing/brief-collections.js';
 import { backoff } from '../../timing/clock.js';
 import type { Grant } from './grant.js';
 import { GONE, RELEASED, type ReleaseOutcome } from './lease.js';
@@ -23,8 +23,8 @@ export class Releaser {
   private readonly retries: ReleaseRetries<UnansweredRelease & Ticketed>;
   /** Tickets in their minimum hold, and when (monotonic, ms) that ends: a late message or answer must not free them. */
   private readonly minHolds = new Map<string, number>();
-  /** The requests under way that end a grant, by its ticket. */
-  private readonly endings = new BriefMap<string, Promise<unknown>>();
+  /** The grants that a request under way ends, by their tickets. */
+  private readonly endings = new BriefMap<string, Grant>();
   /** How many releases are under way that no caller waits for. */
   inFlight = 0;
   /** The last of them of each name. */
@@ -48,16 +48,18 @@ export class Releaser {
   /** Releases the grant. Waits only for the answer to the first request, and never beyond the deadline. */
   release(grant: Grant): Promise<ReleaseOutcome> {
     this.watchdog.unwatch(grant);
-    if (grant.inMinHold) this.rememberMinHold(grant);
-    return this.ending(grant, (ended) => {
+    if (grant.minHoldUntil && grant.inMinHold) this.rememberMinHold(grant);
+    const { commandTimeout } = this.calls;
+    const remaining = grant.remaining();
+    return this.ending(grant, (resolve) => {
       this.calls.sendRelease(
         grant,
-        releaseLimit(grant.remaining(), this.calls.commandTimeout),
+        remaining >= commandTimeout ? commandTimeout : releaseLimit(remaining, commandTimeout),
         // The first request may have freed the name, and another process may own it since.
-        ({ status, resent }) => ended(resent ? 'released' : status),
+        ({ status, resent }) => this.ended(grant, resolve, resent ? 'released' : status),
         () => {
           this.repeatUntilConfirmed(grant);
-          ended('unconfirmed');
+          this.ended(grant, resolve, 'unconfirmed');
         },
       );
     });
@@ -69,36 +71,35 @@ export class Releaser {
    */
   releaseBy(grant: Grant, by: LastRequest, freed: () => void): Promise<ReleaseOutcome> {
     if (grant.inMinHold) this.rememberMinHold(grant);
-    grant.ending = true;
-    return this.ending(grant, (ended) => {
+    return this.ending(grant, (resolve) => {
       this.calls.sendRelease(
         grant,
         releaseLimit(grant.remaining(), this.calls.commandTimeout),
         ({ status, resent }) => {
           freed();
-          ended(resent ? 'released' : status);
+          this.ended(grant, resolve, resent ? 'released' : status);
         },
-        () => {
-          grant.ending = false;
-          ended('unconfirmed');
-        },
+        () => this.ended(grant, resolve, 'unconfirmed'),
         by,
       );
     });
   }
 
-  /** Sends the request that ends a grant; resolves to its outcome. Until then its ticket is not released once more. */
-  ending({ ticket }: Grant, send: (ended: (outcome: ReleaseOutcome) => void) => void): Promise<ReleaseOutcome> {
-    let over = false;
-    const outcome = new Promise<ReleaseOutcome>((resolve) => {
-      send((answer) => {
-        over = true;
-        this.endings.delete(ticket);
-        resolve(answer);
-      });
-    });
-    if (!over) this.endings.add(ticket, outcome);
+  /**
+   * Sends the request that ends a grant, whose answer goes to `ended` with `resolve`. Until then its ticket is not
+   * released once more.
+   */
+  ending(grant: Grant, send: (resolve: Settle) => void): Promise<ReleaseOutcome> {
+    this.endings.add(grant.ticket, grant);
+    const outcome = new Promise(send);
+    if (this.endings.get(grant.ticket)) grant.ending = outcome;
     return outcome;
+  }
+
+  ended(grant: Grant, resolve: Settle, outcome: ReleaseOutcome): void {
+    this.endings.delete(grant.ticket);
+    grant.ending = undefined;
+    resolve(outcome);
   }
 
   /** Repeats the release of the ticket's names until the backend confirms it or the lease ends. */
@@ -114,7 +115,7 @@ export class Releaser {
    * several connections, this one could overtake it, and that one would be answered that the lock was lost.
    */
   abandon(owned: Ticketed, ttl: number): void {
-    const ending = this.endings.get(owned.ticket);
+    const ending = this.endings.get(owned.ticket)?.ending;
     if (ending) this.track(ending.then(() => this.abandonNow(owned, ttl)));
     else this.abandonNow(owned, ttl);
   }
@@ -128,7 +129,7 @@ export class Releaser {
       // A turn keeps its name until the end of this tick.
       await new Promise<void>((resolve) => process.nextTick(resolve));
       while (this.underWay.size > 0 || this.endings.size > 0) {
-        await Promise.all([...this.underWay, ...this.endings.values()]);
+        await Promise.all([...this.underWay, ...Array.from(this.endings.values(), ({ ending }) => ending)]);
       }
     })();
     await new Promise<void>((resolve) => {
@@ -193,7 +194,7 @@ export class Releaser {
     return this.calls.backend.traits.lease === 'session' ? Infinity : performance.now() + ttl;
   }
 
-  private rememberMinHold({ ticket, minHoldUntil }: Required<Ticketed>): void {
+  private rememberMinHold({ ticket, minHoldUntil = 0 }: Ticketed): void {
     this.minHolds.set(ticket, minHoldUntil);
     if (this.minHolds.size > this.sweepAt) this.forgetEndedMinHolds();
   }
@@ -205,6 +206,8 @@ export class Releaser {
     this.sweepAt = Math.max(FEWEST_TO_SWEEP, 2 * this.minHolds.size);
   }
 }
+
+type Settle = (outcome: ReleaseOutcome) => void;
 
 /** A release that the backend did not answer: the ticket may still own what it was granted. */
 export interface UnansweredRelease {
@@ -228,7 +231,7 @@ interface ReleaseCalls<Release> {
 
 /** Repeats releases that the backend did not answer, a few at a time, until each is answered or its lease has ended. */
 export class ReleaseRetries<Release extends UnansweredRelease> {
-  private readonly entries = new LinkedList<Entry<Release>>();
+  private readonly entries = new LinkedList<PlaceOf<Entry<Release>>>();
   private repeating = false;
   private stopped = false;
 
@@ -240,7 +243,7 @@ export class ReleaseRetries<Release extends UnansweredRelease> {
   /** Resolves when the backend has answered, or the lease has ended. */
   repeat(release: Release): Promise<void> {
     return new Promise((settled) => {
-      this.entries.push({ release, settled });
+      this.entries.push(new PlaceOf({ release, settled }));
       if (!this.repeating) void this.repeatAll();
     });
   }
@@ -267,7 +270,7 @@ export class ReleaseRetries<Release extends UnansweredRelease> {
   /** Returns whether the backend answered any. The unanswered ones move to the end. */
   private async sendSome(): Promise<boolean> {
     const sent: Promise<boolean>[] = [];
-    for (let place = this.entries.firstPlace; place && sent.length < AT_ONCE; place = this.entries.firstPlace) {
+    for (let place = this.entries.first; place && sent.length < AT_ONCE; place = this.entries.first) {
       place.leave();
       sent.push(this.send(place.value));
     }
@@ -281,7 +284,7 @@ export class ReleaseRetries<Release extends UnansweredRelease> {
     } catch {
       // A backend that refuses for good has nothing that a repetition could free.
       if (!this.calls.refuses?.()) {
-        this.entries.push(entry);
+        this.entries.push(new PlaceOf(entry));
         return false;
       }
     }
@@ -292,7 +295,7 @@ export class ReleaseRetries<Release extends UnansweredRelease> {
   private dropEnded(): void {
     const now = performance.now();
     const unconfirmed: Release[] = [];
-    for (let place = this.entries.firstPlace; place;) {
+    for (let place = this.entries.first; place;) {
       const { after, value } = place;
       const { release, settled } = value;
       if (this.stopped || release.until <= now) {

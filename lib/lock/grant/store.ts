@@ -1,6 +1,6 @@
 import { inspect } from 'node:util';
 import { BoundedCall, BoundedCalls } from '../../calls/bounded-call.js';
-import type { LockBackend } from '../../contracts/lock-backend.js';
+import type { LockBackend, LockStore } from '../../contracts/lock-backend.js';
 import type {
   AcquireAnswer,
   AcquireRequest,
@@ -16,13 +16,12 @@ import type {
   TicketRequest,
   TokenRange,
 } from '../../contracts/lock-requests.js';
-import type { Pending, StartRequest } from '../../contracts/store.js';
+import type { Pending } from '../../contracts/store.js';
 import { LockBackendError, LockConfigError, LockError } from '../../errors/lock-errors.js';
 import type { LockSource } from '../../events/lock-channels.js';
 import type { Warnings } from '../../errors/limited-log.js';
 import { quoted } from '../../keys/key-part.js';
-import type { Instant } from '../../timing/clock.js';
-import { Ticks, Timeouts } from '../../timing/timeouts.js';
+import { Ticks, Timeouts, type Instant } from '../../timing/clock.js';
 import type { LockMode } from '../options/lock-options.js';
 import { exceedsLease, floorOf, Grant, trustedLease, whyNoToken, type TokenFloor } from './grant.js';
 
@@ -31,7 +30,7 @@ export interface Ticketed {
   readonly names: readonly string[];
   readonly ticket: string;
   /** When (monotonic, ms) the minimum hold of the names ends; 0 or absent: there is none. */
-  readonly minHoldUntil?: number;
+  readonly minHoldUntil?: number | undefined;
 }
 
 /** Asks for a lease of at least `ttl` ms. */
@@ -65,13 +64,17 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   readonly ticks = new Ticks();
   /** None: each lock must ask the backend, because an earlier failure does not show what it would answer now. */
   readonly breaker = undefined;
+  /** Called when a connection has opened: the store may have lost what it granted. */
+  readonly whenConnected = new Set<() => void>();
   private readonly floor: TokenFloor;
-  /** The longest lease (ms) that a session gave which was asked for more: a renewal gives no more either. */
+  /** The longest lease (ms) that a session gave which was asked for more: no renewal is expected to give more. */
   private longestSession = 0;
 
   constructor(
     readonly backend: LockBackend,
-    readonly prefix: string | undefined,
+    /** What this module opened there. */
+    readonly store: LockStore,
+    prefix: string | undefined,
     readonly commandTimeout: number,
     /** Where its locks come from, for events. */
     readonly source: LockSource = { backend: backend.name, label: '' },
@@ -117,6 +120,9 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     const longest = Math.max(asked, grant.longest);
     if (remaining > longest && exceedsLease(remaining, longest)) this.warnOfLease(grant.names, remaining, longest);
     grant.renewed(sentAt, remaining, asked);
+    if (this.backend.traits.lease === 'session' && remaining < asked) {
+      this.longestSession = Math.max(this.longestSession, remaining);
+    }
   }
 
   /**
@@ -124,12 +130,12 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
    * backend has `acquireSeveral`.
    */
   acquire({ names, ticket }: Ticketed, asked: Omit<AcquireRequest, keyof TicketRequest>): Promise<AcquireAnswer> {
-    const { backend, prefix } = this;
+    const { store } = this;
     const [name = '', ...others] = names;
     const call = () =>
       others.length === 0
-        ? backend.acquire({ prefix, name, names, ticket, ...asked })
-        : backend.acquireSeveral!({ prefix, names, ticket, ...asked });
+        ? store.acquire({ name, ticket, ...asked })
+        : store.acquireSeveral!({ names, ticket, ...asked });
     return this.explained('acquire', names, this.begin(call));
   }
 
@@ -156,8 +162,7 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   ): void {
     const [call] = this.sentRenewals([request]) as [Pending<RenewAnswer>];
     // Not by `send`, which drops the call of a backend that refuses by now, and nobody would handle its rejection.
-    const pending = new BoundedCall(this, 'renew', request.names, limit, answered, failed, answered);
-    call.then(pending.onAnswer, pending.onError);
+    new BoundedCall(this, 'renew', request.names, limit, answered, failed, answered).follow(call);
   }
 
   /**
@@ -188,7 +193,7 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
       const why = `it offered fencing token ${answer.first}, ${whyNoToken(answer.first, least - 1)}`;
       if (!over) fail(this.failure('acquire', names, why));
     };
-    const call = () => this.backend.mint({ prefix: this.prefix, name, ticket, leastToken: least });
+    const call = () => this.store.mint({ name, ticket, leastToken: least });
     this.send('acquire', names, call, minted, fail, limit);
   }
 
@@ -207,62 +212,58 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     failed: (error: LockBackendError) => void,
     by?: LastRequest,
   ): void {
-    const { backend, prefix } = this;
+    const { store } = this;
     const rest = minHoldUntil === 0 ? 0 : Math.max(0, Math.ceil(minHoldUntil - performance.now()));
     const give = (name = names[0] as string) => {
-      if (by) return by({ prefix, name, ticket, rest });
-      if (rest > 0 && backend.keep) return backend.keep({ prefix, name, names: [name], ticket, rest });
-      return backend.release({ prefix, name, names: [name], ticket });
+      if (by) return by({ name, ticket, rest });
+      return rest > 0 && store.keep ? store.keep({ name, ticket, rest }) : store.release({ name, ticket });
     };
     // Also to a backend that refuses by now: what it granted before is given back.
     const all = () => worstOf(names.map((name) => give(name)));
     const call = this.begin(names.length === 1 ? give : all, true);
-    const pending = new BoundedCall(this, 'release', names, limit, answered, failed, by ? undefined : answered);
-    call.then(pending.onAnswer, pending.onError);
+    const late = by ? undefined : answered;
+    new BoundedCall(this, 'release', names, limit, answered, failed, late).follow(call);
   }
 
   /** Unless it is answered, the lock stays that of its owner until the readers of this process have ended. */
   downgrade({ names, ticket }: Ticketed, ttl: number): void {
-    const { backend, prefix } = this;
-    if (!backend.downgrade) return;
+    const { store } = this;
+    if (!store.downgrade) return;
     for (const name of names) {
-      const call = () => backend.downgrade!({ prefix, name, names: [name], ticket, ttl });
+      const call = () => store.downgrade!({ name, ticket, ttl });
       this.bounded('downgrade', [name], call).catch(() => {});
     }
   }
 
   inspect(name: string, limit?: number): Promise<LockState | null> {
-    return this.bounded('inspect', [name], () => this.backend.inspect({ prefix: this.prefix, name }), limit);
+    return this.bounded('inspect', [name], () => this.store.inspect({ name }), limit);
   }
 
   /** @throws LockConfigError where the backend cannot do it */
-  async list(request: Omit<ListRequest, 'prefix'>): Promise<ListedNames> {
-    const { backend, prefix } = this;
-    if (backend.list) return this.bounded('list', [], () => backend.list!({ prefix, ...request }));
+  async list(request: ListRequest): Promise<ListedNames> {
+    const { store } = this;
+    if (store.list) return this.bounded('list', [], () => store.list!(request));
     throw new LockConfigError(`Backend "${this.backend.name}" cannot list its locks; inspect them by name`);
   }
 
-  async label(process: string, label: string, ttl: number): Promise<void> {
-    const { backend, prefix } = this;
-    if (backend.label) await this.bounded('label', [], () => backend.label!({ prefix, process, label, ttl }));
+  async label(label: string, ttl: number): Promise<void> {
+    const { store } = this;
+    if (store.label) await this.bounded('label', [], () => store.label!(label, ttl));
   }
 
   /** @throws LockConfigError where the backend cannot do it */
   async forceRelease(name: string): Promise<string | readonly string[] | null> {
-    const { backend, prefix } = this;
-    if (backend.forceRelease) {
-      return this.bounded('forceRelease', [name], () => backend.forceRelease!({ prefix, name }));
-    }
+    const { store } = this;
+    if (store.forceRelease) return this.bounded('forceRelease', [name], () => store.forceRelease!({ name }));
     throw new LockConfigError(
       `Backend "${this.backend.name}" cannot free a name that another process holds; end the process of its holder`,
     );
   }
 
-  /** Rejects when the backend cannot serve; `report` logs everything else about it, until the module has `stopped`. */
-  async start({ report, stopped }: Pick<StartRequest, 'report' | 'stopped'>): Promise<void> {
-    const { backend, prefix, commandTimeout } = this;
-    const start = () => backend.start?.({ prefix, commandTimeout, report, stopped }) ?? Promise.resolve();
-    const started = backend.start && this.bounded('start', [], start, START_CALLS * commandTimeout);
+  /** Rejects when the backend cannot serve. */
+  async start(): Promise<void> {
+    const { store, commandTimeout } = this;
+    const started = store.start && this.bounded('start', [], () => store.start!(), START_CALLS * commandTimeout);
     const pinged = this.ping();
     if (started) this.checks.add(started);
     await Promise.all([started, pinged]);
@@ -294,8 +295,7 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     limit = this.commandTimeout,
   ): void {
     const sent = this.begin(call);
-    const pending = new BoundedCall(this, operation, names, limit, answered, failed, answered);
-    sent.then(pending.onAnswer, pending.onError);
+    new BoundedCall(this, operation, names, limit, answered, failed, answered).follow(sent);
   }
 
   unanswered(operation: string, names: readonly string[], limit: number): LockBackendError {
@@ -350,13 +350,12 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
 
   /** One answer for each request. A backend that throws instead of rejecting must not stop the watchdog. */
   private sentRenewals(requests: readonly RenewalRequest[]): readonly Pending<RenewAnswer>[] {
-    const { prefix, refusal } = this;
+    const { refusal } = this;
     if (refusal) return requests.map(() => Promise.reject(refusal));
     const each: RenewRequest[] = [];
-    for (const { names, ticket, ttl } of requests)
-      for (const name of names) each.push({ prefix, name, names: [name], ticket, ttl });
+    for (const { names, ticket, ttl } of requests) for (const name of names) each.push({ name, ticket, ttl });
     try {
-      const sent = this.backend.renew(each);
+      const sent = this.store.renew(each);
       let next = 0;
       return requests.map(({ names: { length } }) => {
         const own = sent.slice(next, (next += length));

@@ -1,12 +1,20 @@
 import type { Warnings } from '../../errors/limited-log.js';
+import type { RenewAnswer } from '../../contracts/lock-requests.js';
 import type { LockLostReason } from '../../errors/lock-errors.js';
 import { lockChannels } from '../../events/lock-channels.js';
 import { quoted } from '../../keys/key-part.js';
-import { backoff, currentInstant, onceRead, type Instant } from '../../timing/clock.js';
-import { LinkedList } from '../../timing/brief-collections.js';
-import { sharedInstant, type Timeout } from '../../timing/timeouts.js';
+import {
+  sharedInstant,
+  type Ticks,
+  type Timeout,
+  backoff,
+  currentInstant,
+  onceRead,
+  type Instant,
+} from '../../timing/clock.js';
+import { Roster } from '../../timing/brief-collections.js';
 import type { Grant, GrantHolder } from './grant.js';
-import type { BackendCalls, RenewalRequest } from './store.js';
+import type { RenewalRequest } from './store.js';
 
 /** A renewal that falls due within this share of its interval joins those that are due now. */
 const COALESCE = 0.05;
@@ -19,44 +27,63 @@ const LONGEST_NAP = 1_000;
  */
 const BATCH = 100;
 /** With less than this share of its `ttl`, no holder begins before the renewal is on its way. */
-const ENOUGH = 0.6;
+export const ENOUGH = 0.6;
 /** A hold is renewed after this time (ms) at the latest: somebody may have taken the name away. */
 const LONGEST_UNRENEWED = 10_000;
 /** A hold without renewal is looked at after this time (ms) at the latest, and after a third of its `ttl`. */
 const LONGEST_UNCHECKED = 5_000;
+/** The shortest pause (ms) between two renewals: a store may answer that nothing is left. */
+const SHORTEST_PAUSE = 10;
 /** What is asked for a grant without a holder: only whether it is still there. */
 const NOT_HELD: GrantHolder['options'] = { ttl: Infinity, renewal: undefined };
 /** After this time (ms) a hold may go on for long: the message of a forced release must reach it. */
 const LONG_HOLD = 1_000;
 
+/** How the grants at one backend are renewed. */
+export interface RenewalCalls<Renewed extends Grant> {
+  readonly backend: { readonly traits: { readonly writesAtOnce?: boolean } };
+  readonly ticks: Ticks;
+  readonly commandTimeout: number;
+  /** Who holds them, in warnings. */
+  readonly source: { readonly label: string };
+  /** Without a time limit: a late answer still counts. Both functions get the number of the request. */
+  renew(
+    requests: readonly (RenewalRequest & { readonly grant: Renewed })[],
+    answered: (answer: RenewAnswer, index: number) => void,
+    failed: (error: Error, index: number) => void,
+  ): void;
+  /** The backend answered `remaining` ms to a request for `asked` ms that was sent at `sentAt`. */
+  renewed(grant: Renewed, sentAt: Instant, remaining: number, asked: number): void;
+}
+
 /**
  * Renews the grants of one backend for their holders, many in one round trip, and ends each lease at its local deadline
  * whether or not the backend answers. One timer serves all; it never keeps the process alive.
  */
-export class Watchdog {
-  private readonly grants = new LinkedList<Grant>();
-  private timer: Timeout | undefined;
+export class Watchdog<Renewed extends Grant = Grant> {
+  private readonly grants = new Roster<Renewed>();
+  private timer: Timeout | undefined = undefined;
   private wakeAt = Infinity;
 
   constructor(
-    private readonly calls: BackendCalls,
+    private readonly calls: RenewalCalls<Renewed>,
     private readonly logger: Warnings,
     /** Called again and again while there are holds that have lasted for a while. */
     private readonly onLongHold = () => {},
+    /** What a warning calls the names. */
+    private readonly shown = quoted,
   ) {}
 
   /** How many grants it watches. */
   get size(): number {
-    return this.grants.toArray().length;
+    return this.grants.size;
   }
 
   /** Milliseconds by which the most overdue renewal is late; 0 if none is. */
   get lag(): number {
     const now = performance.now();
     let lag = 0;
-    for (const { schedule } of this.grants.toArray()) {
-      if (schedule && !schedule.underWay) lag = Math.max(lag, now - schedule.dueAt);
-    }
+    for (const { renewing, dueAt } of this.grants.toArray()) if (!renewing) lag = Math.max(lag, now - dueAt);
     return lag;
   }
 
@@ -65,31 +92,29 @@ export class Watchdog {
    * runs: it may block the event loop from its first line, so the renewal of a short lease is sent now. `remaining`:
    * what was left of the grant a moment ago.
    */
-  watch(grant: Grant, remaining = grant.remaining()): void {
-    const due = dueAt(grant);
-    const { holder, schedule } = grant;
-    // The end of a grant that had a schedule is already watched.
+  watch(grant: Renewed, remaining = grant.remaining()): void {
+    grant.dueAt = nextDue(grant);
+    const { holder } = grant;
+    // The end of a grant that was watched before is watched already.
     let end = Infinity;
-    if (schedule) schedule.dueAt = due;
-    else {
-      const since = performance.now();
-      grant.schedule = { place: this.grants.push(grant), since, dueAt: due, underWay: false, failures: 0 };
-      end = since + remaining;
+    if (grant.index < 0) {
+      this.grants.add(grant);
+      end = performance.now() + remaining;
     }
-    if (holder?.limited !== false) end = performance.now() + remainingOf(grant);
-    this.wakeNoLaterThan(Math.min(due, end));
-    if (holder) this.renewIfShort(grant, holder, remaining);
+    if (!holder || holder.limits) end = performance.now() + remainingOf(grant);
+    const at = Math.min(grant.dueAt, end);
+    if (at < this.wakeAt) this.wakeNoLaterThan(at);
+    if (isShort(grant, holder, remaining) && !grant.renewing) this.renew([grant]);
   }
 
   /** Sends the renewal now if the holder, which begins, has little of its `ttl` left. */
-  renewIfShort(grant: Grant, holder: GrantHolder, remaining = grant.remaining()): void {
-    if (this.isShort(grant, holder, remaining) && !grant.renewing) this.renew([grant]);
+  renewIfShort(grant: Renewed, holder = grant.holder): void {
+    if (isShort(grant, holder, grant.remaining()) && !grant.renewing) this.renew([grant]);
   }
 
   /** Whether the holder has little of its `ttl` left, and the renewal may still be on this side. */
   awaitsRenewal(grant: Grant): boolean {
-    const { traits } = this.calls.backend;
-    return !traits.writesAtOnce && grant.holder !== undefined && this.isShort(grant, grant.holder, grant.remaining());
+    return !this.calls.backend.traits.writesAtOnce && isShort(grant, grant.holder, grant.remaining());
   }
 
   /** Resolves when the lease has been renewed, or has ended. */
@@ -107,16 +132,11 @@ export class Watchdog {
     }
   }
 
-  private isShort({ most }: Grant, holder: GrantHolder, remaining: number): boolean {
-    const { options } = holder;
-    if (remaining >= ENOUGH * Math.min(options.ttl, most)) return false;
-    return options.renewal !== undefined || holder.outlastsGrant;
-  }
-
   /** Never renews the grant again. */
   unwatch(grant: Grant): void {
-    grant.schedule?.place.leave();
-    grant.schedule = undefined;
+    this.grants.remove(grant as Renewed);
+    grant.renewing = false;
+    if (grant.failures) grant.failures = 0;
   }
 
   /** Called when the backend reported that these tickets no longer own their names. */
@@ -148,15 +168,14 @@ export class Watchdog {
   private readonly wake = (): void => {
     this.wakeAt = Infinity;
     const now = performance.now();
-    const due: Grant[] = [];
-    const soon: Grant[] = [];
+    const due: Renewed[] = [];
+    const soon: Renewed[] = [];
     let tick = 0;
     let next = Infinity;
     let lasts = false;
     for (const grant of this.grants.toArray()) {
-      const { schedule } = grant;
-      if (!schedule) continue;
-      lasts ||= now - schedule.since >= LONG_HOLD;
+      if (grant.index < 0) continue;
+      lasts ||= now - grant.since >= LONG_HOLD;
       const remaining = remainingOf(grant);
       if (remaining === 0) {
         if (grant.renewing && grant.holder) onceRead(() => this.settle(grant));
@@ -164,41 +183,41 @@ export class Watchdog {
         continue;
       }
       next = Math.min(next, now + remaining);
-      if (schedule.underWay) continue;
+      if (grant.renewing) continue;
       const period = periodOf(grant.holder);
-      if (schedule.dueAt <= now + COALESCE * period) {
+      if (grant.dueAt <= now + COALESCE * period) {
         due.push(grant);
-        if (schedule.failures === 0 && period > 0) tick = tick === 0 ? period : Math.min(tick, period);
+        if (!grant.failures && period > 0) tick = tick === 0 ? period : Math.min(tick, period);
       } else {
-        next = Math.min(next, schedule.dueAt);
-        if (schedule.dueAt <= now + SOON * period) soon.push(grant);
+        next = Math.min(next, grant.dueAt);
+        if (grant.dueAt <= now + SOON * period) soon.push(grant);
       }
     }
     const beforeNext = now + (1 - COALESCE) * tick;
-    for (const grant of soon) if (grant.schedule && grant.schedule.dueAt <= beforeNext) due.push(grant);
+    for (const grant of soon) if (grant.index >= 0 && grant.dueAt <= beforeNext) due.push(grant);
     this.renewInBatches(due);
     if (lasts) this.onLongHold();
-    if (this.grants.first) this.wakeNoLaterThan(Math.min(next, now + LONGEST_NAP));
+    if (this.grants.size > 0) this.wakeNoLaterThan(Math.min(next, now + LONGEST_NAP));
   };
 
-  private renewInBatches(grants: readonly Grant[]): void {
+  private renewInBatches(grants: readonly Renewed[]): void {
     for (const batch of batchesOf(grants)) this.renew(batch);
   }
 
-  private renew(grants: readonly Grant[]): void {
+  private renew(grants: readonly Renewed[]): void {
     const sentAt = currentInstant();
     const unanswered = new Set(grants);
-    const requests: RenewalRequest[] = [];
+    const requests: (RenewalRequest & { readonly grant: Renewed })[] = [];
     let limit = Infinity;
     for (const grant of grants) {
-      const { names, ticket, holder, schedule } = grant;
+      const { names, ticket, holder } = grant;
       const { renewal, ttl } = holder?.options ?? NOT_HELD;
       const { commandTimeout } = this.calls;
       limit = Math.min(limit, renewal?.timeout ?? Math.min(commandTimeout, ttl / 4, grant.granted / 4));
       // A lease without renewal lasts long enough already, and is only checked.
       const renews = renewal !== undefined || holder?.outlastsGrant === true;
-      requests.push({ names, ticket, ttl: renews ? ttl : 1 });
-      if (schedule) schedule.underWay = true;
+      requests.push({ names, ticket, ttl: renews ? ttl : 1, grant });
+      grant.renewing = true;
     }
     const giveUp = () => {
       this.failed([...unanswered], `no answer within ${Math.round(limit)} ms`);
@@ -206,7 +225,7 @@ export class Watchdog {
     };
     const timer = setTimeout(() => onceRead(giveUp), limit).unref();
 
-    const failures: Grant[] = [];
+    const failures: Renewed[] = [];
     let why = '';
     let underWay = grants.length;
     const over = () => {
@@ -218,8 +237,7 @@ export class Watchdog {
     this.calls.renew(
       requests,
       (answer, index) => {
-        const grant = grants[index] as Grant;
-        const { ttl } = requests[index] as RenewalRequest;
+        const { grant, ttl } = requests[index] as (typeof requests)[number];
         if (answer.status === 'renewed') {
           this.calls.renewed(grant, sentAt, answer.remaining, ttl);
           if (lockChannels.renewed.hasSubscribers) publishRenewed(grant, sentAt);
@@ -230,7 +248,7 @@ export class Watchdog {
         over();
       },
       (error, index) => {
-        const grant = grants[index] as Grant;
+        const { grant } = requests[index] as (typeof requests)[number];
         if (unanswered.delete(grant)) failures.push(grant);
         why ||= error.message;
         over();
@@ -243,31 +261,29 @@ export class Watchdog {
    * lost.
    */
   private settle(grant: Grant): void {
-    if (!grant.schedule) return;
+    if (grant.index < 0) return;
     if (grant.holder?.lost) this.unwatch(grant);
     else this.wakeNoLaterThan(performance.now() + remainingOf(grant));
   }
 
   private succeeded(grant: Grant): void {
-    if (!grant.schedule) return;
-    grant.schedule.failures = 0;
-    this.reschedule(grant, dueAgain(grant));
+    if (grant.failures) grant.failures = 0;
+    this.reschedule(grant, nextDue(grant, true));
   }
 
   /** Repeats at once, then after a growing pause, until the deadline. Logs the first failure in a row only. */
   private failed(grants: readonly Grant[], why: string): void {
     const newlyFailed: string[] = [];
     for (const grant of grants) {
-      const { schedule } = grant;
-      if (!schedule) continue;
-      schedule.failures += 1;
+      if (grant.index < 0) continue;
+      const failures = (grant.failures = (grant.failures ?? 0) + 1);
       if (lockChannels.renewFailed.hasSubscribers) publishRenewFailed(grant, why);
-      if (schedule.failures === 1) newlyFailed.push(...grant.names);
-      const pause = schedule.failures === 1 ? 0 : backoff(schedule.failures - 2);
+      if (failures === 1) newlyFailed.push(...grant.names);
+      const pause = failures === 1 ? 0 : backoff(failures - 2);
       this.reschedule(grant, performance.now() + pause);
     }
     if (newlyFailed.length === 0) return;
-    const shown = quoted(newlyFailed.slice(0, 3));
+    const shown = this.shown(newlyFailed.slice(0, 3));
     const rest = newlyFailed.length > 3 ? ` and ${newlyFailed.length - 3} more` : '';
     this.logger.warn(
       `Renewal of ${shown}${rest} failed for ${this.calls.source.label}: ${why}; repeated until the lease ends`,
@@ -276,29 +292,33 @@ export class Watchdog {
   }
 
   private reschedule(grant: Grant, at: number): void {
-    if (!grant.schedule) return;
-    grant.schedule.dueAt = at;
-    grant.schedule.underWay = false;
+    grant.renewing = false;
+    if (grant.index < 0) return;
+    grant.dueAt = Math.floor(at);
     this.wakeNoLaterThan(at);
   }
 }
 
-/** When the next renewal is due: for a claim, which is shorter than the holder's `ttl`, sooner in proportion. */
-function dueAt(grant: Grant): number {
-  const { holder } = grant;
+/**
+ * When the next renewal is due, or the next check without renewal: for a claim, which is shorter than the holder's
+ * `ttl`, sooner in proportion. After one that succeeded (`again`), together with others.
+ */
+function nextDue({ holder, granted, confirmedAt }: Grant, again = false): number {
   if (!holder) return Infinity;
   const { renewal, ttl } = holder.options;
-  if (renewal) return grant.dueAfter(Math.min(renewal.interval, LONGEST_UNRENEWED), ttl);
-  return holder.outlastsGrant ? performance.now() : checkDue(grant, ttl);
+  if (!renewal && !again && holder.outlastsGrant) return Math.floor(performance.now());
+  const interval = renewal ? Math.min(renewal.interval, LONGEST_UNRENEWED) : Math.min(ttl / 3, LONGEST_UNCHECKED);
+  const share = Math.min(1, granted / ttl);
+  const due = confirmedAt + Math.max(interval * share, Math.min(interval, SHORTEST_PAUSE));
+  return Math.floor(renewal && again && granted >= ttl ? sharedInstant(due, interval) : due);
 }
 
-/** When the next renewal, or check, is due after one that succeeded. */
-function dueAgain(grant: Grant): number {
-  const { holder } = grant;
-  if (!holder) return Infinity;
-  const { renewal, ttl } = holder.options;
-  if (!renewal) return checkDue(grant, ttl);
-  return grant.granted < ttl ? dueAt(grant) : sharedInstant(dueAt(grant), periodOf(holder));
+/** Whether the holder has little of its `ttl` left, and is to have more. */
+function isShort({ most }: Grant, holder: GrantHolder | undefined, remaining: number): boolean {
+  if (!holder) return false;
+  const { ttl } = holder.options;
+  if (remaining >= ENOUGH * (most > 0 ? Math.min(ttl, most) : ttl)) return false;
+  return holder.options.renewal !== undefined || holder.outlastsGrant;
 }
 
 /** The time (ms) from one renewal to the next; 0 for none. */
@@ -306,17 +326,13 @@ function periodOf(holder: GrantHolder | undefined): number {
   return Math.min(holder?.options.renewal?.interval ?? 0, LONGEST_UNRENEWED);
 }
 
-function checkDue(grant: Grant, ttl: number): number {
-  return grant.dueAfter(Math.min(ttl / 3, LONGEST_UNCHECKED), ttl);
-}
-
 function remainingOf({ holder }: Grant): number {
   return holder?.remaining() ?? 0;
 }
 
 /** The grants in batches of as many names as one call renews. */
-function batchesOf(grants: readonly Grant[]): Grant[][] {
-  const batches: Grant[][] = [];
+function batchesOf<Renewed extends Grant>(grants: readonly Renewed[]): Renewed[][] {
+  const batches: Renewed[][] = [];
   let names = BATCH;
   for (const grant of grants) {
     names += grant.names.length;
@@ -330,19 +346,19 @@ function batchesOf(grants: readonly Grant[]): Grant[][] {
 }
 
 /** Publishes that the backend has confirmed the renewal that was sent at `sentAt`. */
-function publishRenewed({ holder, ticket, schedule }: Grant, sentAt: Instant): void {
+function publishRenewed({ holder, ticket, dueAt }: Grant, sentAt: Instant): void {
   const call = holder?.call;
   if (!call) return;
   const { fencingToken } = holder;
   const took = performance.now() - sentAt.monotonic;
-  const lag = schedule ? Math.max(0, sentAt.monotonic - schedule.dueAt) : 0;
+  const lag = Math.max(0, sentAt.monotonic - dueAt);
   lockChannels.renewed.publish({ call, owner: ticket, fencingToken, took, lag });
 }
 
 /** Publishes that a renewal of the grant has failed. */
-function publishRenewFailed({ holder, ticket, schedule }: Grant, why: string): void {
+function publishRenewFailed({ holder, ticket, failures = 0 }: Grant, why: string): void {
   const call = holder?.call;
   if (!call) return;
   const { fencingToken } = holder;
-  lockChannels.renewFailed.publish({ call, owner: ticket, fencingToken, failures: schedule?.failures ?? 1, why });
+  lockChannels.renewFailed.publish({ call, owner: ticket, fencingToken, failures, why });
 }

@@ -65,20 +65,23 @@ export class AcquiredLock implements Lock {
  * otherwise never be garbage-collected.
  */
 export class BareAcquisition {
-  private hold: HeldLock | undefined;
-  private waiting = true;
-  private length: number;
-  private shortenAt: number;
+  /** What it got; `null` while it waits, `undefined` once that has ended, or if it failed. */
+  private hold: HeldLock | null | undefined = null;
+  /** Where it was called; absent in production, and without renewal. */
+  declare origin: Origin | undefined;
+  /** How many acquisitions may follow before the chain is shortened. */
+  private room: number;
 
   constructor(
     readonly names: readonly string[],
     private readonly around: HoldScope | undefined,
     /** The previous acquisition in its context. */
     public before: BareAcquisition | undefined,
+    origin: Origin | undefined,
   ) {
-    this.length = before ? before.length + 1 : 1;
-    this.shortenAt = before?.shortenAt ?? LONGEST_CHAIN;
-    if (this.length > this.shortenAt) this.shorten();
+    if (origin) this.origin = origin;
+    this.room = (before ? before.room : LONGEST_CHAIN) - 1;
+    if (this.room < 0) this.shorten();
   }
 
   /** The scope in which it was called, or else the nearest open one around that. */
@@ -87,29 +90,28 @@ export class BareAcquisition {
   }
 
   granted(hold: HeldLock): void {
-    this.waiting = false;
     this.hold = hold;
   }
 
   /** Called when its hold was released, or when it failed. */
   close(): void {
-    this.waiting = false;
     this.hold = undefined;
+    if (this.origin) this.origin = undefined;
   }
 
   /** The hold that it got, even after its loss; `undefined` while it waits, after the release, and if it failed. */
   get got(): HeldLock | undefined {
-    return this.hold;
+    return this.hold ?? undefined;
   }
 
   /** Whether neither it nor one before it has a hold or waits for one. */
   get ended(): boolean {
-    if (this.waiting || this.hold) return false;
+    if (this.hold !== undefined) return false;
     return this.before?.ended ?? true;
   }
 
   private get inUse(): boolean {
-    return this.waiting || (this.hold !== undefined && !this.hold.isLost);
+    return this.hold !== undefined && !this.hold?.isLost;
   }
 
   /**
@@ -134,8 +136,8 @@ export class BareAcquisition {
       before = each;
     }
     this.before = before;
-    this.length = 1 + kept.length;
-    this.shortenAt = Math.max(LONGEST_CHAIN, 2 * this.length);
+    const length = 1 + kept.length;
+    this.room = Math.max(LONGEST_CHAIN, 2 * length) - length;
   }
 }
 
@@ -151,7 +153,7 @@ function idOf(names: readonly string[]): string {
 export class DroppedLocks {
   private readonly origins = process.env.NODE_ENV !== 'production';
   private releasesByName = false;
-  private readonly registry = new FinalizationRegistry<Watched>((watched) => this.dropped(watched));
+  private readonly registry = new FinalizationRegistry<HeldLock>((hold) => this.dropped(hold));
 
   constructor(
     private readonly logger: Warnings,
@@ -161,18 +163,18 @@ export class DroppedLocks {
   /**
    * The stack of the running code, before its first `await`; `undefined` in production, where it would cost too much.
    */
-  origin(): Watched['origin'] {
+  origin(): Origin | undefined {
     if (!this.origins) return undefined;
     const { stackTraceLimit } = Error;
     Error.stackTraceLimit = FRAMES;
-    const origin: { stack?: string } = {};
+    const origin: Origin = {};
     Error.captureStackTrace(origin);
     Error.stackTraceLimit = stackTraceLimit;
     return origin;
   }
 
-  watch(lock: Lock, hold: HeldLock, origin: Watched['origin']): void {
-    this.registry.register(lock, { hold, origin });
+  watch(lock: Lock, hold: HeldLock): void {
+    this.registry.register(lock, hold);
   }
 
   /** Called when the application has released by name what an `acquire` got. */
@@ -180,10 +182,11 @@ export class DroppedLocks {
     this.releasesByName = true;
   }
 
-  private dropped({ hold, origin }: Watched): void {
+  private dropped(hold: HeldLock): void {
     if (this.releasesByName || hold.isReleased || hold.isLost) return;
     hold.orphan();
     const shown = quoted(hold.keys);
+    const origin = hold.context instanceof BareAcquisition ? hold.context.origin : undefined;
     const where = origin?.stack?.replace(/^.*\n/, '') ?? 'run it with NODE_ENV other than "production" to see where';
     this.logger.warn(
       `Lock of ${shown} (owner ${hold.owner}, ${this.label}) was dropped without release(): it is not renewed any more and ends in ` +
@@ -192,8 +195,7 @@ export class DroppedLocks {
   }
 }
 
-interface Watched {
-  readonly hold: HeldLock;
-  /** The stack of the acquisition; `undefined` in production. */
-  readonly origin: { stack?: string } | undefined;
+/** Where an acquisition was called. */
+interface Origin {
+  readonly stack?: string;
 }

@@ -18,10 +18,10 @@ export class HoldContext {
   }
 
   /** Called by `acquire` for these names: the running code, and what it calls, may then release them by name. */
-  acquiring(names: readonly string[]): BareAcquisition {
+  acquiring(names: readonly string[], origin: BareAcquisition['origin']): BareAcquisition {
     const frame = currentFrame();
     const store = frame && this.storeIn(frame);
-    const acquisition = new BareAcquisition(names, store && scopeIn(store), store && acquisitionIn(store));
+    const acquisition = new BareAcquisition(names, store && scopeIn(store), store && acquisitionIn(store), origin);
     storage.enter({ of: this, store: acquisition, others: frame && without(frame, this) });
     return acquisition;
   }
@@ -94,7 +94,7 @@ export class HoldContext {
  */
 export class HoldScope {
   /** For each name that a nested hold has: the siblings that wait for their turn, in order of arrival. */
-  private turns: Map<string, (() => void)[]> | undefined;
+  private turns: Map<string, (() => void)[]> | undefined = undefined;
   private held: HeldLock | undefined;
 
   constructor(
@@ -221,7 +221,7 @@ async function reenterOne(
     if (reads && caller.options.mode === 'write') throw new LockUpgradeError([name]);
     const endTurn = reads ? noTurn : await scope.takeTurn(name, caller);
     if (!endTurn) continue;
-    if (!lease.lost && reads === (lease.options.mode === 'read')) return { backend, lease, endTurn };
+    if (!lease.lost && reads === (lease.options.mode === 'read')) return { lease, endTurn };
     endTurn();
     // While it waited for its turn, the hold around it may have ended and left the name to readers.
     if (lease.lost) throw lease.lost;
@@ -233,14 +233,28 @@ function noTurn(): void {}
 
 /** Extends those re-entered leases without renewal that would end before the `ttl` of the nested hold. */
 export async function extendForNested(
+  backend: QueueingBackend,
   parts: readonly HeldPart[],
   { ttl }: ResolvedLockOptions,
   caller: Caller,
 ): Promise<void> {
-  for (const { backend, lease } of parts) {
+  for (const { lease } of parts) {
     if (lease.options.renewal || lease.remaining() >= ttl) continue;
     await backend.extend(lease, ttl, caller.limitOf(backend.calls));
     if (lease.lost) throw lease.lost;
+  }
+}
+
+/** Makes each lease last for `minHold` without renewals, because that of a claim may be shorter. */
+export async function outlastMinHold(
+  backend: QueueingBackend,
+  parts: readonly HeldPart[],
+  options: ResolvedLockOptions,
+  caller: Caller,
+): Promise<void> {
+  for (const { lease } of parts) {
+    if (lease.grant.lastsFor(options.minHold)) continue;
+    await backend.keep(lease, options.lease, caller.limitOf(backend.calls));
   }
 }
 

@@ -1,32 +1,19 @@
-import { logOnce } from '../../errors/http-error.js';
-import { isThrown } from '../../errors/limited-log.js';
-import {
-  LockBackendError,
-  LockConfigError,
-  LockTimeoutError,
-  type LockLostError,
-  type LockLostReason,
-} from '../../errors/lock-errors.js';
+import { AsyncResource } from 'node:async_hooks';
+import { LockBackendError, LockConfigError } from '../../errors/lock-errors.js';
 import { lockChannels } from '../../events/lock-channels.js';
-import { mayEnd, mustNotEnd } from '../../timing/timeouts.js';
-import { LinkedList, type Place } from '../../timing/brief-collections.js';
-import type { Lease, LossObserver } from '../grant/lease.js';
-import { Caller, type FirstRequest } from '../line/caller.js';
+import { mayEnd, mustNotEnd } from '../../timing/clock.js';
+import { Roster, type Listed } from '../../timing/brief-collections.js';
+import type { Lease } from '../grant/lease.js';
+import { Caller, type FirstRequest, type Served } from '../line/caller.js';
 import type { LockBackends } from '../line/lock-backends.js';
 import type { QueueingBackend } from '../line/named-backend.js';
 import { acquireLease, grantedTooLate } from '../line/polling.js';
 import { SeveralNames, shareOneToken } from '../line/several-names.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
-import { extendForNested, reenter, refuseToWaitForOwnHold, type HoldContext } from './hold-context.js';
-import { HeldLock, holdsAreObserved, type HeldPart } from './held-lock.js';
-
-/** What to do about a lock that was lost, by the reason. */
-const REMEDIES: Record<LockLostReason, string> = {
-  expired: 'check the fencing token where it writes; a longer "ttl" outlasts longer outages',
-  taken: 'it was deleted or freed by force: check the fencing token where it writes',
-  maxHold: 'do less in one hold, or raise "maxHold"',
-  shutdown: 'end the work when the signal aborts, or raise "shutdownGrace"',
-};
+import { AcquiredLock, DroppedLocks, type BareAcquisition } from './bare-acquisition.js';
+import { extendForNested, outlastMinHold, reenter, refuseToWaitForOwnHold, type HoldContext } from './hold-context.js';
+import { HeldLock, holdsAreObserved, publishAcquired, type HeldPart } from './held-lock.js';
+import type { Lock } from './lock.js';
 
 /** Options that have been checked against their backend, for any number of calls. */
 export interface HoldRequest {
@@ -34,100 +21,174 @@ export interface HoldRequest {
   readonly options: ResolvedLockOptions;
 }
 
-/** A call of this instance that waits for its names. */
-interface Wait {
-  place?: Place<Wait>;
-  readonly backend: QueueingBackend;
-  readonly names: readonly string[];
-  /**
-   * Whether the caller is inside of a hold. While the application shuts down, that hold can end only if the call ends.
-   */
-  readonly inside: boolean;
-  readonly caller: Caller;
+/** A call of this instance that waits for its names. Its promise is the only one, while it waits for a single name. */
+class Wait extends Caller implements Served, Listed {
+  index = -1;
+  private resolve: ((hold: Lock | Promise<Lock>) => void) | undefined = undefined;
+  private reject: ((error: unknown) => void) | undefined = undefined;
+  /** The async context of an `acquire`, for the events of a second try. Only while somebody listens. */
+  declare private context: AsyncResource | undefined;
+
+  constructor(
+    private readonly taker: HoldTaker,
+    readonly request: HoldRequest,
+    names: readonly string[],
+    /** Whether the caller is inside of a hold. At the shutdown, that hold can end only if the call ends. */
+    readonly inside: boolean,
+    /** Of an `acquire`. */
+    readonly acquisition: BareAcquisition | undefined,
+  ) {
+    super(request.options, names, request.backend);
+  }
+
+  /** The short path for the usual case, one name outside of any hold. */
+  begin(resolve: (hold: Lock | Promise<Lock>) => void, reject: (error: unknown) => void): void {
+    const { backend, names, options, cancellation, acquisition } = this;
+    this.resolve = resolve;
+    this.reject = reject;
+    if (cancellation) return this.refused(cancellation.reason);
+    if (acquisition && lockChannels.attempt.hasSubscribers) this.context = new AsyncResource('LockAcquisition');
+    backend.contenders.join(names[0] as string, options, this, this);
+  }
+
+  admitted(lease: Lease): void {
+    const { taker, backend, options, inside, names } = this;
+    // The line has just looked at the grant; one try took it by itself.
+    const unsure = (lease.limits || options.wait === 0) && !lease.held;
+    if (unsure || (lease.grant.renewing && backend.watchdog.awaitsRenewal(lease.grant))) {
+      return this.got(taker.takeParts(this, options, [lease]));
+    }
+    try {
+      if (taker.closing && taker.refuses(inside)) throw shuttingDown(names);
+      this.got(taker.hold(this, lease));
+    } catch (error) {
+      void lease.source.takeBack(lease, true);
+      this.refused(error);
+    }
+  }
+
+  refused(error: unknown): void {
+    this.taker.settled(this);
+    this.acquisition?.close();
+    this.reject?.(error);
+    this.publishRefusal(error, this.taker.closing);
+  }
+
+  private got(hold: HeldLock | Promise<HeldLock>): void {
+    const { acquisition, context } = this;
+    if (!acquisition) this.resolve?.(hold);
+    else if (context) context.runInAsyncScope(() => this.resolve?.(this.taker.handOut(hold, this, acquisition)));
+    else this.resolve?.(this.taker.handOut(hold, this, acquisition));
+  }
 }
 
 /**
  * Takes holds: re-enters those around the caller and acquires the other names. Keeps the list of the live holds of this
  * instance, and ends them all when the application shuts down.
  */
-export class HoldTaker implements LossObserver {
-  private readonly waits = new LinkedList<Wait>();
+export class HoldTaker {
+  readonly dropped: DroppedLocks;
+  private readonly waits = new Roster<Wait>();
   /** Without lost holds, so that a caller that never releases a lost lock leaks nothing. */
-  private readonly live = new LinkedList<HeldLock>();
+  private readonly live = new Roster<HeldLock>();
   private idle: (() => void)[] = [];
   /** The holds that the shutdown does not wait for: their bodies wait for it. */
   private asking: ReadonlySet<unknown> = new Set();
   /** Refuses calls outside of any hold; the present holds may end within the grace. */
-  private closing = false;
+  closing = false;
   /** Refuses all calls. */
   private closed = false;
 
   constructor(
-    private readonly backends: LockBackends,
+    readonly backends: LockBackends,
     readonly context: HoldContext,
-  ) {}
+  ) {
+    this.dropped = new DroppedLocks(backends.logger, backends.options.label);
+  }
 
   /** @throws LockConfigError when the backend is unknown, or cannot do what the options ask for */
   request(options: ResolvedLockOptions): HoldRequest {
     const backend = this.backends.get(options.backend);
     backend.requireSupport(options);
-    if (options.order !== 'fifo' || backend.calls.backend.queue) return { backend, options };
+    if (options.order !== 'fifo' || backend.calls.store.queue) return { backend, options };
     // Nobody else waits: the line of this process has the order.
     return { backend, options: { ...options, order: 'batched' } };
   }
 
   /**
-   * Rejects with `first` if that was `answered`.
+   * Rejects with `first` if that was `answered`. With an `acquisition`, resolves to the `Lock` of its caller.
    *
    * @throws LockConfigError, LockBackendError, LockTimeoutError at once when the call cannot succeed
    */
-  take(names: readonly string[], { backend, options }: HoldRequest, first?: FirstRequest): Promise<HeldLock> {
-    const inside = this.context.scope !== undefined;
-    if (this.refuses(inside)) throw shuttingDown(names);
+  take(names: readonly string[], request: HoldRequest, first?: FirstRequest): Promise<HeldLock>;
+  take(
+    names: readonly string[],
+    request: HoldRequest,
+    first: undefined,
+    acquisition: BareAcquisition | undefined,
+    inside?: boolean,
+  ): Promise<Lock>;
+  take(
+    names: readonly string[],
+    request: HoldRequest,
+    first?: FirstRequest,
+    acquisition?: BareAcquisition,
+    inside = this.context.scope !== undefined,
+  ): Promise<Lock> {
+    const { backend, options } = request;
+    if (this.closing && this.refuses(inside)) throw shuttingDown(names);
     if (names.length > 1 && options.linger > 0) throw severalLinger(names, options);
     if (inside && !options.reentrant) refuseToWaitForOwnHold(this.context, backend, names);
-    const wait: Wait = { backend, names, inside, caller: new Caller(options, names, backend.calls.source) };
-    wait.caller.first = first;
-    if (lockChannels.attempt.hasSubscribers && !first?.failed) wait.caller.publishAttempt();
-    wait.place = this.waits.push(wait);
+    const wait = new Wait(this, request, names, inside, acquisition);
+    if (first) wait.first = first;
+    if (lockChannels.attempt.hasSubscribers && !first?.failed) wait.publishAttempt();
+    this.waits.add(wait);
     mustNotEnd();
     if (inside || names.length > 1 || options.minHold > 0 || options.retry) {
-      return this.takeParts(wait, options);
+      const taken = this.takeParts(wait, options);
+      return acquisition ? this.handOut(taken, wait, acquisition) : taken;
     }
-    return this.takeOne(wait, options);
+    return new Promise((resolve, reject) => wait.begin(resolve, reject));
   }
 
   /**
    * What the caller gets instead of a hold that ended before its body began: since the grant, others may have kept the
    * event loop for longer than the lease, and a hold around the caller, whose lease it shares, may have ended. Takes
-   * the names again while `wait` lasts.
+   * the names again while `wait` lasts. `inside`: of a hold is the caller, in whose async context this may not run.
    *
    * @throws LockBackendError when `wait` is over, and what `take` throws
    */
-  async takeAgain(hold: HeldLock, { backend, options }: HoldRequest): Promise<HeldLock> {
+  async takeAgain(hold: HeldLock, { backend, options }: HoldRequest, inside?: boolean): Promise<HeldLock> {
     const lost = await hold.lostOnceRead();
     if (hold.held) return hold;
     const end = hold.finish();
     if (end) hold.settle(await end);
     const left = hold.askedAt + options.wait - performance.now();
     if (left <= 0) throw grantedTooLate(backend, hold.keys, options, lost);
-    return this.take(hold.keys, { backend, options: { ...options, wait: Math.ceil(left) } });
+    const again = { backend, options: { ...options, wait: Math.ceil(left) } };
+    return this.take(hold.keys, again, undefined, undefined, inside) as Promise<HeldLock>;
   }
 
-  /** Logs a lost lock; of the same names and reason once a minute. */
-  leaseLost(error: LockLostError, { askedAt }: Lease): void {
-    const { logger, options } = this.backends;
-    const { keys, reason, message } = error;
-    const ago = Math.round(performance.now() - askedAt);
-    const line = `${message}; ${options.label} asked for it ${ago} ms ago. Remedy: ${REMEDIES[reason]}`;
-    logOnce(logger, error, line, `${keys.join(' ')} ${reason}`);
+  /** Gives the hold to the caller of `acquire`, if it is still held by the time that the caller goes on. */
+  async handOut(taken: HeldLock | Promise<HeldLock>, wait: Wait, acquisition: BareAcquisition): Promise<Lock> {
+    try {
+      let hold = await taken;
+      while (!hold.held) hold = await this.takeAgain(hold, wait.request, wait.inside);
+      hold.letEnd();
+      hold.context = acquisition;
+      acquisition.granted(hold);
+      const lock = new AcquiredLock(hold);
+      if (wait.request.options.renewal) this.dropped.watch(lock, hold);
+      return lock;
+    } catch (error) {
+      acquisition.close();
+      throw error;
+    }
   }
 
   /** Called when the hold was lost or has ended; again when a lost one ends. Returns whether it was the first time. */
   holdOver(hold: HeldLock): boolean {
-    if (hold.awake) mayEnd();
-    hold.awake = false;
-    const first = hold.place?.leave() === true;
+    const first = this.live.remove(hold);
     if (first && this.idle.length > 0 && this.isIdle) for (const resolve of this.idle.splice(0)) resolve();
     return first;
   }
@@ -158,70 +219,33 @@ export class HoldTaker implements LossObserver {
     this.closing = true;
     for (const { contenders } of this.backends.all()) contenders.stopLingering();
     this.asking = new Set<unknown>([...this.context.holds, ...around]);
-    for (const { inside, names, caller } of this.waits.toArray()) if (!inside) caller.cancel(shuttingDown(names));
+    for (const wait of this.waits.toArray()) if (!wait.inside) wait.cancel(shuttingDown(wait.names));
     const timeUp = new AbortController();
     const grace = setTimeout(() => timeUp.abort(), this.backends.options.shutdownGrace);
     await Promise.race([this.whenIdle(), new Promise((resolve) => timeUp.signal.addEventListener('abort', resolve))]);
     clearTimeout(grace);
     this.closed = true;
-    for (const { names, caller } of this.waits.toArray()) caller.cancel(shuttingDown(names));
+    for (const wait of this.waits.toArray()) wait.cancel(shuttingDown(wait.names));
     for (const hold of this.all()) hold.takeAway();
   }
 
-  /** The short path for the usual case, one name outside of any hold; it makes a single promise. */
-  private takeOne(wait: Wait, options: ResolvedLockOptions): Promise<HeldLock> {
-    return new Promise((resolve, reject) => {
-      const { backend, names, caller } = wait;
-      const refuse = (error: unknown) => {
-        this.settled(wait);
-        reject(error);
-        publishRefusal(caller, error, this.closing);
-      };
-      if (caller.cancellation) return refuse(caller.cancellation.reason);
-      backend.contenders.join(
-        names[0] as string,
-        options,
-        caller,
-        (lease) => {
-          // The line has just looked at the grant; one try took it by itself.
-          const unsure = (lease.limited || options.wait === 0) && !lease.held;
-          if (unsure || backend.watchdog.awaitsRenewal(lease.grant)) {
-            this.takeParts(wait, options, [lease]).then(resolve, reject);
-            return;
-          }
-          this.settled(wait);
-          try {
-            const parts = [this.received(wait, lease)];
-            if (this.refuses(wait.inside)) throw shuttingDown(names);
-            resolve(this.hold(wait, parts, options));
-          } catch (error) {
-            void lease.source.takeBack(lease, true);
-            reject(error);
-            publishRefusal(caller, error, this.closing);
-          }
-        },
-        refuse,
-      );
-    });
-  }
-
   /** `granted`: what it was granted already, which is not yet ready for a holder. */
-  private async takeParts(wait: Wait, options: ResolvedLockOptions, granted?: readonly Lease[]): Promise<HeldLock> {
-    const { backend, caller } = wait;
+  async takeParts(wait: Wait, options: ResolvedLockOptions, granted?: readonly Lease[]): Promise<HeldLock> {
+    const { backend } = wait;
     const parts: HeldPart[] = [];
     try {
-      if (!granted) caller.throwIfCancelled();
+      if (!granted) wait.throwIfCancelled();
       await this.gather(wait, options, parts, granted);
       // A hold around the caller that has ended since released what both would have shared.
       while (this.isOver(backend, options, parts)) {
         giveBack(parts.splice(0));
-        await this.gather(wait, { ...options, wait: Math.ceil(caller.remaining()) }, parts);
+        await this.gather(wait, { ...options, wait: Math.ceil(wait.remaining()) }, parts);
       }
       if (options.minHold > 0) for (const { lease } of parts) lease.grant.startMinHold(options.minHold);
-      return this.hold(wait, parts, options);
+      return this.hold(wait, own(parts));
     } catch (error) {
       giveBack(parts);
-      publishRefusal(caller, error, this.closing);
+      wait.publishRefusal(error, this.closing);
       throw error;
     } finally {
       this.settled(wait);
@@ -235,18 +259,18 @@ export class HoldTaker implements LossObserver {
     parts: HeldPart[],
     granted?: readonly Lease[],
   ): Promise<void> {
-    const { backend, names, inside, caller } = wait;
-    const missing = inside && options.reentrant ? await reenter(this.context, backend, names, caller, parts) : names;
-    if (parts.length > 0) await extendForNested(parts, options, caller);
+    const { backend, names, inside } = wait;
+    const missing = inside && options.reentrant ? await reenter(this.context, backend, names, wait, parts) : names;
+    if (parts.length > 0) await extendForNested(backend, parts, options, wait);
     if (missing.length > 0) {
-      for (const lease of await this.usable(wait, missing, options, granted)) parts.push(this.received(wait, lease));
+      for (const lease of await this.usable(wait, missing, options, granted)) parts.push({ lease });
       if (this.refuses(inside)) throw shuttingDown(names);
     }
     if (parts.length > 1 && missing.length < names.length) {
       const leases = parts.map(({ lease }) => lease);
-      await shareOneToken(backend.calls, leases, caller.limitOf(backend.calls));
+      await shareOneToken(backend.calls, leases, wait.limitOf(backend.calls));
     }
-    if (options.minHold > 0) await outlastMinHold(parts, options, caller);
+    if (options.minHold > 0) await outlastMinHold(backend, parts, options, wait);
     if (this.refuses(inside)) throw shuttingDown(names);
   }
 
@@ -275,7 +299,7 @@ export class HoldTaker implements LossObserver {
     options: ResolvedLockOptions,
     granted?: readonly Lease[],
   ): Promise<readonly Lease[]> {
-    const { backend, caller } = wait;
+    const { backend } = wait;
     let leases = granted ?? (await this.leases(wait, names, options));
     for (;;) {
       await this.renewed(wait, leases).catch((error: unknown) => {
@@ -285,13 +309,15 @@ export class HoldTaker implements LossObserver {
       const lost = leases.find((lease) => !lease.held);
       if (!lost) return leases;
       for (const lease of leases) void lease.source.takeBack(lease, true);
-      if (caller.remaining() === 0) throw grantedTooLate(backend, names, options, lost.lost);
-      leases = await this.leases(wait, names, { ...options, wait: Math.ceil(caller.remaining()) });
+      const left = wait.remaining();
+      if (left === 0) throw grantedTooLate(backend, names, options, lost.lost);
+      leases = await this.leases(wait, names, { ...options, wait: Math.ceil(left) });
     }
   }
 
   /** Waits until no lease is short, or one has ended. @throws LockBackendError when the call must end before */
-  private async renewed({ backend, names, caller }: Wait, leases: readonly Lease[]): Promise<void> {
+  private async renewed(caller: Wait, leases: readonly Lease[]): Promise<void> {
+    const { backend, names } = caller;
     const { watchdog, calls } = backend;
     for (const { grant } of leases) {
       if (!watchdog.awaitsRenewal(grant)) continue;
@@ -301,44 +327,40 @@ export class HoldTaker implements LossObserver {
   }
 
   private async leases(
-    { backend, caller }: Wait,
+    caller: Wait,
     names: readonly string[],
     options: ResolvedLockOptions,
   ): Promise<readonly Lease[]> {
     caller.throwIfCancelled();
+    const { backend } = caller;
     const { contenders } = backend;
-    if (options.retry && (names.length === 1 || backend.calls.backend.acquireSeveral)) {
+    if (options.retry && (names.length === 1 || backend.calls.store.acquireSeveral)) {
       return [await acquireLease(contenders, names, options, caller)];
     }
     if (names.length > 1) return new SeveralNames(contenders, names, options, caller).take();
     return [await contenders.take(names[0] as string, options, caller)];
   }
 
-  private received({ backend, caller }: Wait, lease: Lease): HeldPart {
-    lease.observer = this;
-    lease.askedAt = caller.startedAt;
-    return { backend, lease };
-  }
-
-  private hold({ names, caller }: Wait, parts: readonly HeldPart[], options: ResolvedLockOptions): HeldLock {
-    if (caller.first) caller.asksForName();
-    const hold = new HeldLock(names, parts, this, options, options.template, caller.recorded);
-    hold.askedAt = caller.startedAt;
-    hold.place = this.live.push(hold);
-    if (holdsAreObserved()) publishAcquired(hold, caller);
+  hold(wait: Wait, under: Lease | readonly HeldPart[]): HeldLock {
+    if (wait.first) wait.asksForName();
+    const hold = new HeldLock(wait.names, under, this, wait.request, wait);
+    this.live.add(hold);
+    this.settled(wait, hold);
+    if (holdsAreObserved()) publishAcquired(hold, wait);
     return hold;
   }
 
-  private settled(wait: Wait): void {
-    if (wait.place?.leave()) mayEnd();
-    wait.caller.abortListener?.leave();
+  /** The call waits no more. It keeps the process alive until the end of the hold that it got. */
+  settled(wait: Wait, hold?: HeldLock): void {
+    if (this.waits.remove(wait) && !hold) mayEnd();
+    wait.abortListener?.leave();
   }
 
   private get isIdle(): boolean {
     return this.all().every((hold) => this.asking.has(hold));
   }
 
-  private refuses(inside: boolean): boolean {
+  refuses(inside: boolean): boolean {
     return this.closed || (this.closing && !inside);
   }
 
@@ -348,12 +370,10 @@ export class HoldTaker implements LossObserver {
   }
 }
 
-/** Makes each lease last for `minHold` without renewals, because that of a claim may be shorter. */
-async function outlastMinHold(parts: readonly HeldPart[], options: ResolvedLockOptions, caller: Caller): Promise<void> {
-  for (const { backend, lease } of parts) {
-    if (lease.grant.lastsFor(options.minHold)) continue;
-    await backend.keep(lease, options.lease, caller.limitOf(backend.calls));
-  }
+/** What a hold has under it: a single lease of its own by itself. */
+function own(parts: readonly HeldPart[]): Lease | readonly HeldPart[] {
+  const [first] = parts;
+  return first && parts.length === 1 && !first.endTurn ? first.lease : parts;
 }
 
 /** Gives back what a hold would have got. */
@@ -372,26 +392,4 @@ function severalLinger({ length }: readonly string[], { linger }: ResolvedLockOp
 
 function shuttingDown(names: readonly string[]): LockBackendError {
   return new LockBackendError(names, 'The application is shutting down: no new lock is taken');
-}
-
-/** Publishes that the caller has the hold, and notes since when. */
-function publishAcquired(hold: HeldLock, caller: Caller): void {
-  hold.grantedAt = performance.now();
-  if (!lockChannels.acquired.hasSubscribers) return;
-  const { call, owner, fencingToken, reentrant } = hold;
-  // V8 takes 2 µs to spread an object into another, a fifth of what a free lock costs.
-  lockChannels.acquired.publish({ call, owner, fencingToken, waited: caller.waited(), reentrant });
-}
-
-/** Publishes why the call of `caller` ended without the lock. */
-function publishRefusal(caller: Caller, error: unknown, closing: boolean): void {
-  const { timedOut, failed } = lockChannels;
-  if (caller.first?.failed) return;
-  if (isThrown(error, LockTimeoutError)) {
-    if (!timedOut.hasSubscribers) return;
-    return timedOut.publish({ call: caller.call, waited: caller.waited(), remaining: error.remaining });
-  }
-  if (!failed.hasSubscribers) return;
-  const reason = closing ? 'shutdown' : caller.cancellation ? 'aborted' : 'backend';
-  failed.publish({ call: caller.call, waited: caller.waited(), reason, error });
 }

@@ -1,8 +1,7 @@
 import type { QueueAnswer, QueueMessage } from '../../contracts/lock-queue.js';
 import type { Busy } from '../../contracts/lock-requests.js';
 import type { LockBackendError } from '../../errors/lock-errors.js';
-import { currentInstant, elapsedSince, type Instant } from '../../timing/clock.js';
-import { nextHeartbeat, type Timeout } from '../../timing/timeouts.js';
+import { nextHeartbeat, type Timeout, currentInstant, elapsedSince, type Instant } from '../../timing/clock.js';
 import type { GrantedLease } from '../grant/store.js';
 import type { Caller } from './caller.js';
 import type { Contender } from './line.js';
@@ -33,7 +32,7 @@ export class Attempt {
   private base = this.askedAt;
   /** A message with a fencing token below this reports an earlier grant. */
   private unissued = 0;
-  private heartbeat: Timeout | undefined;
+  private heartbeat: Timeout | undefined = undefined;
 
   constructor(
     private readonly contender: Contender,
@@ -88,7 +87,7 @@ export class Attempt {
     contender.error = error;
     if (refusal) contender.refuseAll(error);
     contender.refuseOverdue();
-    if (contender.callers.first) contender.pause();
+    if (contender.first) contender.pause();
     else contender.forgetIfIdle();
   }
 
@@ -103,7 +102,7 @@ export class Attempt {
 
   /** The owner's lease ends in `remaining` ms, sooner than the last answer said. */
   onLeaseEnds(remaining: number): void {
-    const caller = this.contender.callers.first;
+    const caller = this.contender.first;
     if (this.heartbeat && caller) this.beatAfter(nextBeat(caller.options.ttl, { first: true, remaining }));
   }
 
@@ -128,18 +127,19 @@ export class Attempt {
 
   /** Whether a message has granted it the name, which this process still owns or has left to its readers. */
   get owns(): boolean {
-    return this.leftToReaders || this.contender.turn.owns(this.ticket);
+    return this.leftToReaders || this.contender.owns(this.ticket);
   }
 
   private begun(base: Instant, answer: GrantedLease, asked: number, startedAt?: Instant): void {
     const { contender, ticket } = this;
-    const { names, mode } = contender;
-    const grant = contender.backend.calls.granted({ names, ticket }, { base, asked, mode }, answer);
+    const { contenders, names, mode } = contender;
+    const grant = contenders.backend.calls.granted({ names, ticket }, { base, asked, mode }, answer);
     this.heartbeat?.leave();
     contender.attempt = undefined;
-    contender.granted = startedAt ? undefined : this;
-    contender.succeeded();
-    contender.turn.begin(grant, answer.waiting, startedAt);
+    if (!startedAt) contender.granted = this;
+    else if (contender.granted) contender.granted = undefined;
+    if (contender.error) contender.succeeded();
+    contender.begin(grant, answer.waiting, startedAt);
   }
 
   private wait(sentAt: Instant, answer: Busy): void {
@@ -150,7 +150,7 @@ export class Attempt {
     contender.contenders.answeredWithin(elapsedSince(sentAt));
     this.unissued = answer.unissued ?? 0;
     if (contender.overdue) contender.refuseOverdue();
-    const caller = contender.callers.first;
+    const caller = contender.first;
     if (!caller) return contender.quit();
     this.beatAfter(nextBeat(caller.options.ttl, answer, paceOf(contender, caller)));
     const { channel } = contender.contenders;
@@ -164,7 +164,7 @@ export class Attempt {
     if (this.released) return contender.askAfter(this.released);
     contender.busy(answer);
     contender.refuseOverdue();
-    if (!contender.callers.first) contender.forgetIfIdle();
+    if (!contender.first) contender.forgetIfIdle();
     else void contender.contenders.channel.open().then(() => contender.goOn());
   }
 
@@ -175,7 +175,7 @@ export class Attempt {
 
   private beat(): void {
     const { contender, ticket, ttl } = this;
-    const { backend, contenders, name, names, mode, callers } = contender;
+    const { backend, contenders, name, names, mode } = contender;
     const { calls } = backend;
     this.heartbeat?.leave();
     this.heartbeat = undefined;
@@ -183,7 +183,7 @@ export class Attempt {
     calls.send(
       'acquire',
       names,
-      () => contenders.queue.beat({ prefix: calls.prefix, name, ticket, mode, ttl }),
+      () => contenders.queue.beat({ name, ticket, mode, ttl }),
       (answer) => {
         if (answer.status !== 'gone') this.answered(sentAt, answer);
         else if (contender.attempt === this) {
@@ -197,7 +197,7 @@ export class Attempt {
         contender.error = error;
         this.beatAfter(contender.backOff());
       },
-      callers.first?.options.commandTimeout,
+      contender.first?.options.commandTimeout,
     );
   }
 }
@@ -229,7 +229,7 @@ function nextBeat(
 }
 
 /** When a waiter asks again where the queue sends no messages: before its wait ends, unless that is in 5 ms. */
-function paceOf({ backend, contenders, name }: Contender, caller: Caller): number | undefined {
-  const pace = contenders.queue.pace?.({ prefix: backend.calls.prefix, name });
+function paceOf({ contenders, name }: Contender, caller: Caller): number | undefined {
+  const pace = contenders.queue.pace?.({ name });
   return pace === undefined ? undefined : Math.min(pace, Math.max(caller.remaining() / 2, SHORTEST_PACE));
 }

@@ -1,15 +1,16 @@
 import type { EnqueueRequest, QueueAnswer } from '../../contracts/lock-queue.js';
 import type { Pending } from '../../contracts/store.js';
-import type { LockBackendError } from '../../errors/lock-errors.js';
-import { lockChannels, type LockCall, type LockSource } from '../../events/lock-channels.js';
+import { isThrown } from '../../errors/limited-log.js';
+import { LockTimeoutError, type LockBackendError } from '../../errors/lock-errors.js';
+import { lockChannels, type LockCall } from '../../events/lock-channels.js';
 import type { Lease } from '../grant/lease.js';
 import type { BackendCalls } from '../grant/store.js';
 import { listenToAbort } from '../../timing/abort-listeners.js';
-import type { Place } from '../../timing/brief-collections.js';
-import { onceRead } from '../../timing/clock.js';
-import type { Expiring, Timeout, Timeouts } from '../../timing/timeouts.js';
+import { Place } from '../../timing/brief-collections.js';
+import { type Expiring, type Timeout, type Timeouts, onceRead } from '../../timing/clock.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
 import type { Contender } from './line.js';
+import type { QueueingBackend } from './named-backend.js';
 
 /** The first request of a call for its name, which does something else for the call in the same step at the store. */
 export interface FirstRequest {
@@ -24,43 +25,47 @@ export interface FirstRequest {
 
 type Limited = Pick<BackendCalls, 'commandTimeout'>;
 
+/** What learns how the wait of a caller in a queue has ended, once the caller has left the queue. */
+export interface Served {
+  admitted(lease: Lease): void;
+  refused(error: unknown): void;
+}
+
 /**
  * One call that waits for its names: how long it may wait, and what may end its wait early. The clock starts when it is
  * made. It waits for one thing at a time: in the queue of a contender (`enter`), or for a promise (`until`, `sleep`).
  */
-export class Caller implements Expiring {
-  /** Its place in the queue that it entered. */
-  place: Place<Caller> | undefined;
+export class Caller extends Place implements Expiring {
+  /** Whose queue it waits in. */
+  declare list: Contender | undefined;
   /** Whether it asks once, and leaves with whatever answer. */
   triesOnce = false;
   /** Its wait is over, and it stays only for the answer that is under way. */
   overdue = false;
-  /** The call in its events; `undefined` while there was none. */
-  recorded: LockCall | undefined;
+  /** The call in its events; absent while there was none. */
+  declare recorded: LockCall | undefined;
   /** Its first request, until that is answered: the name is granted or busy. It rejects with it for `answered`. */
-  first: FirstRequest | undefined;
-  private metContention = false;
+  declare first: FirstRequest | undefined;
+  declare private metContention: boolean | undefined;
   /** When (monotonic, ms) the call was made. */
   readonly startedAt = performance.now();
   private readonly wait: number;
-  /** Why the wait was cancelled; `undefined` while it was not. */
-  cancellation: { readonly reason: unknown } | undefined;
-  private wakes: Set<() => void> | undefined;
+  /** Why the wait was cancelled; absent while it was not. */
+  declare cancellation: { readonly reason: unknown } | undefined;
+  declare private wakes: Set<() => void> | undefined;
   /** Listens to the signal of the call. */
-  abortListener: { leave(): void } | undefined;
-  /** Whose queue it waits in. */
-  private contender: Contender | undefined;
-  private timeout: Timeout | undefined;
-  /** What gets the lease, once the caller has left the queue. */
-  onAdmitted: ((lease: Lease) => void) | undefined;
-  private onRefused: ((error: unknown) => void) | undefined;
+  declare abortListener: { leave(): void } | undefined;
+  private timeout: Timeout | undefined = undefined;
+  served: Served | undefined = undefined;
 
   /** `options` are those of the name that it waits for now. */
   constructor(
     public options: ResolvedLockOptions,
-    private readonly names: readonly string[],
-    private readonly source: LockSource,
+    readonly names: readonly string[],
+    readonly backend: QueueingBackend,
   ) {
+    super();
+    this.before = this.after = this.list = undefined;
     const { wait, signal } = options;
     this.wait = wait;
     if (!signal) return;
@@ -70,13 +75,13 @@ export class Caller implements Expiring {
 
   /** The call in its events. */
   get call(): LockCall {
-    const { backend, label } = this.source;
+    const { backend, label } = this.backend.calls.source;
     return (this.recorded ??= { keys: this.names, template: this.options.template, backend, label });
   }
 
   /** Whether it waits in a queue. */
   get waits(): boolean {
-    return this.contender !== undefined;
+    return this.list !== undefined;
   }
 
   /** From now on it asks as any other. */
@@ -99,28 +104,20 @@ export class Caller implements Expiring {
   }
 
   /**
-   * Enters the queue of `contender`, where it waits for at most the `wait` of its options. Then one of the two
-   * functions is called.
+   * Enters a queue, where it waits for at most the `wait` of these options. Then it tells `served`.
    */
-  enter(
-    contender: Contender,
-    options: ResolvedLockOptions,
-    onAdmitted: (lease: Lease) => void,
-    onRefused: (error: unknown) => void,
-  ): void {
+  enter(options: ResolvedLockOptions, served: Served): void {
     this.options = options;
     const { wait } = options;
     this.triesOnce = wait === 0;
-    this.contender = contender;
     this.overdue = false;
     const limited = wait > 0 && wait !== Infinity;
-    this.timeout = limited ? contender.backend.calls.timeouts.start(wait, this) : undefined;
-    this.onAdmitted = onAdmitted;
-    this.onRefused = onRefused;
+    this.timeout = limited ? this.backend.calls.timeouts.start(wait, this) : undefined;
+    this.served = served;
   }
 
   expire(): void {
-    this.contender?.leave(this);
+    this.list?.leave(this);
   }
 
   /** Its wait is over, and it stays for an answer that comes within `limit` ms. */
@@ -130,9 +127,21 @@ export class Caller implements Expiring {
   }
 
   refuse(error: unknown): void {
-    const { onRefused } = this;
     this.leaveQueue();
-    onRefused?.(error);
+    this.served?.refused(error);
+  }
+
+  /** Publishes why the call ended without the lock. */
+  publishRefusal(error: unknown, closing: boolean): void {
+    const { timedOut, failed } = lockChannels;
+    if (this.first?.failed) return;
+    if (isThrown(error, LockTimeoutError)) {
+      if (!timedOut.hasSubscribers) return;
+      return timedOut.publish({ call: this.call, waited: this.waited(), remaining: error.remaining });
+    }
+    if (!failed.hasSubscribers) return;
+    const reason = closing ? 'shutdown' : this.cancellation ? 'aborted' : 'backend';
+    failed.publish({ call: this.call, waited: this.waited(), reason, error });
   }
 
   /** Milliseconds that it has waited. */
@@ -167,7 +176,7 @@ export class Caller implements Expiring {
   cancel(reason: unknown): void {
     this.cancellation ??= { reason };
     for (const wake of this.wakes ?? []) wake();
-    this.contender?.leave(this, this.cancellation);
+    this.list?.leave(this, this.cancellation);
   }
 
   throwIfCancelled(): void {
@@ -206,8 +215,7 @@ export class Caller implements Expiring {
   }
 
   leaveQueue(): void {
-    this.place?.leave();
+    this.leave();
     this.timeout?.leave();
-    this.contender = undefined;
   }
 }

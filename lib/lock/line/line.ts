@@ -1,17 +1,14 @@
 import type { Busy } from '../../contracts/lock-requests.js';
 import { LockTimeoutError, type LockBackendError } from '../../errors/lock-errors.js';
 import { lockChannels } from '../../events/lock-channels.js';
-import { backoff } from '../../timing/clock.js';
+import { backoff, type Instant } from '../../timing/clock.js';
 import { LinkedList } from '../../timing/brief-collections.js';
-import type { Grant } from '../grant/grant.js';
-import type { Lease, ReleaseOutcome } from '../grant/lease.js';
+import type { Grant, GrantListener } from '../grant/grant.js';
 import { Attempt, claimOf } from './attempt.js';
 import type { Caller } from './caller.js';
 import type { LockMode } from '../options/lock-options.js';
 import type { Contenders } from './lines.js';
 import type { QueueingBackend } from './named-backend.js';
-import { SharedTurn } from './shared-turn.js';
-import { Turn } from './turn.js';
 
 /** A caller that waits for longer than this (ms) can let other processes ask first: they do so within 50 ms. */
 const PATIENT = 200;
@@ -22,58 +19,83 @@ const PATIENT = 200;
  * process waits, else for as long as callers come.
  *
  * It is **idle**. Or its ticket **asks** or **waits** (`attempt`), or it **pauses** before another one asks (`delay`).
- * Or it **owns** the name (`turn`): with a holder, or without one while it renews the lease or reserves tokens for the
+ * Or it **owns** the name (`grant`): with a holder, or without one while it renews the lease or reserves tokens for the
  * next caller. docs/protocol.md has the rules.
  */
-export class Contender {
-  /** In order of arrival. */
-  readonly callers = new LinkedList<Caller>();
-  readonly names: readonly [string];
-  readonly backend: QueueingBackend;
+export abstract class Contender extends LinkedList<Caller> implements GrantListener {
   /** The ticket that asks or waits now. */
-  attempt: Attempt | undefined;
+  attempt: Attempt | undefined = undefined;
   /** The ticket that a message has granted the name last: the answer to its request may still come. */
-  granted: Attempt | undefined;
-  /** What was granted. */
-  readonly turn: Turn | SharedTurn;
-  /** Why the last request failed; `undefined` once the backend has answered. */
-  error: LockBackendError | undefined;
+  declare granted: Attempt | undefined;
+  /** What the process owns, and callers get. */
+  abstract readonly grant: Grant | undefined;
+  /** Whether a caller that comes now gets the grant at once. */
+  abstract readonly available: boolean;
+  /** Why the last request failed; absent once the backend has answered. */
+  declare error: LockBackendError | undefined;
   /** Whether what it was granted lingers: no caller has it, and the next one gets it without a request. */
-  lingers = false;
+  declare lingers: boolean | undefined;
   /** Whether the wait of some caller is over, and it stays only for the answer under way. */
-  overdue = false;
+  declare overdue: boolean | undefined;
   /** After what another ticket asks: a pause, or a release of this process. */
-  private delay: NodeJS.Timeout | Promise<unknown> | undefined;
+  declare private delay: NodeJS.Timeout | Promise<unknown> | undefined;
   /** The owner of the name in the last answer. */
-  private lastOwner: LastOwner | undefined;
-  private failures = 0;
+  declare private lastOwner: LastOwner | undefined;
+  declare private failures: number | undefined;
 
   constructor(
     /** Those of this process at the backend, this one among them. */
     readonly contenders: Contenders,
-    readonly name: string,
+    /** Its name alone. */
+    readonly names: readonly [string],
     /** Whether it serves one caller only, and so has no next caller to wait for. */
     readonly single: boolean,
     /** Callers that read share what it is granted. */
     readonly mode: LockMode,
   ) {
-    this.names = [name];
-    this.backend = contenders.backend;
-    this.turn = mode === 'read' ? new SharedTurn(this) : new Turn(this);
+    super();
   }
 
+  get name(): string {
+    return this.names[0];
+  }
+
+  get backend(): QueueingBackend {
+    return this.contenders.backend;
+  }
+
+  /** Whether the process owns the name under this ticket. */
+  abstract owns(ticket: string): boolean;
+  /** It was granted the name, with `waiting` others; `startedAt`: by the answer to a request that was sent then. */
+  abstract begin(grant: Grant, waiting: number | undefined, startedAt?: Instant): void;
+  /** Admits what callers it can; first gets what the grant lacks for the next one. */
+  abstract serve(grant: Grant, startedAt?: Instant): void;
+  /** Another caller waits. It gets the grant at once if that was `available`. */
+  protected abstract joined(grant: Grant, available: boolean): void;
+  abstract wantedElsewhere(ticket: string): void;
+  /** A caller comes, for whom what lingers is there. `false` if it was handed back: little of its lease was left. */
+  abstract resume(): boolean;
+  /** Releases what lingers. */
+  abstract handBack(): void;
+  /** The process has lost the name: the backend said so, or the lease has ended. */
+  abstract disowned(grant: Grant): void;
+  /** Releases a grant that no caller waits for. */
+  abstract giveUp(grant: Grant): void;
+  /** Releases what it was granted unless a caller has it: the last one that waited has left. */
+  protected abstract giveUpUnused(): void;
+
   join(caller: Caller): void {
-    const { grant } = this.turn;
+    const { grant } = this;
     if (!grant) {
-      caller.place = this.callers.push(caller);
+      this.push(caller);
       if (this.attempt || this.delay) caller.meetContention();
       else this.ask(caller);
       return;
     }
-    const { available } = this.turn;
-    caller.place = this.callers.push(caller);
+    const { available } = this;
+    this.push(caller);
     if (!available) caller.meetContention(grant.ticket);
-    this.turn.joined(grant, available);
+    this.joined(grant, available);
   }
 
   /** The wait of the caller is over, or was cancelled for a reason. */
@@ -84,32 +106,25 @@ export class Contender {
       return caller.awaitAnswer(calls.timeouts, caller.commandTimeout(calls));
     }
     caller.refuse(cancelled ? cancelled.reason : this.refusal(caller.waited()));
-    if (!this.callers.first) this.quit();
+    if (!this.first) this.quit();
   }
 
   /** The error for a caller that has waited for `waited` ms. */
   refusal(waited: number): LockTimeoutError | LockBackendError {
-    const { error, names } = this;
-    const { grant } = this.turn;
-    const { lastOwner } = this;
+    const { error, names, grant, lastOwner } = this;
     if (error) return error;
     if (grant?.holder) return timedOut(names, waited, grant.ticket, grant.remaining());
     if (lastOwner) return timedOut(names, waited, lastOwner.owner, lastOwner.until - performance.now());
     return this.backend.calls.unanswered('acquire', names, waited);
   }
 
-  /** Readers keep the lease of an owner of this process. */
-  adopt(lease: Lease): void {
-    if (this.turn instanceof SharedTurn) this.turn.adopt(lease);
-  }
-
   get idle(): boolean {
-    return !this.callers.first && !this.attempt && !this.turn.grant;
+    return !this.first && !this.attempt && !this.grant;
   }
 
   /** Whether a caller of this process holds the name. */
   get holds(): boolean {
-    return this.turn.grant?.holder?.held === true;
+    return this.grant?.holder?.held === true;
   }
 
   /** Whether its ticket waits in the queue at the backend, as far as this process knows. */
@@ -119,7 +134,7 @@ export class Contender {
 
   /** Whether it asks, waits or owns under this ticket. */
   knows(ticket: string): boolean {
-    return this.attempt?.ticket === ticket || this.turn.owns(ticket);
+    return this.attempt?.ticket === ticket || this.owns(ticket);
   }
 
   /** The owner's lease ends in `remaining` ms, sooner than the last answer said. */
@@ -130,7 +145,7 @@ export class Contender {
   /** The channel was closed and is open again: messages may have been lost. */
   onReconnect(): void {
     this.attempt?.onReconnect();
-    this.turn.handBack();
+    this.handBack();
   }
 
   /** The ticket no longer asks, waits or owns. */
@@ -140,45 +155,47 @@ export class Contender {
 
   /** Drops the contender from memory when it has no caller, attempt or grant. */
   forgetIfIdle(): void {
-    if (this.idle && !(this.turn instanceof SharedTurn && this.turn.used)) this.contenders.remove(this);
+    if (this.idle) this.contenders.remove(this);
   }
 
   /** The backend answered that the name is taken. */
   busy({ owner, remaining }: Busy): void {
     if (lockChannels.contended.hasSubscribers) {
-      for (const caller of this.callers.toArray()) caller.meetContention(owner);
+      for (const caller of this.toArray()) caller.meetContention(owner);
     }
     this.lastOwner = { owner, until: performance.now() + remaining };
   }
 
   /** The backend has answered. */
   succeeded(): void {
-    this.error = undefined;
-    this.failures = 0;
+    if (this.error) this.error = undefined;
+    if (this.failures) this.failures = 0;
   }
 
   /** Milliseconds to pause after a failed request. */
   backOff(): number {
-    return backoff(this.failures++);
+    const { failures = 0 } = this;
+    this.failures = failures + 1;
+    return backoff(failures);
   }
 
   /** Refuses the overdue callers: the answer that they stayed for has arrived, and it does not admit them. */
   refuseOverdue(): void {
-    this.overdue = false;
-    for (const caller of this.callers.toArray()) {
+    if (this.overdue) this.overdue = false;
+    for (const caller of this.toArray()) {
       if (caller.triesOnce || caller.overdue) caller.refuse(this.refusal(caller.waited()));
     }
   }
 
   /** The backend refuses for good: nobody waits for it to change its mind. */
   refuseAll(error: LockBackendError): void {
-    for (const caller of this.callers.toArray()) caller.refuse(error);
+    for (const caller of this.toArray()) caller.refuse(error);
   }
 
   /** Asks again for the callers that still wait. */
   goOn(): void {
-    if (this.turn.grant || this.attempt || this.delay) return;
-    const caller = this.callers.first;
+    if (this.grant || this.attempt || this.delay) return;
+    const caller = this.first;
     if (caller) this.ask(caller);
     else this.forgetIfIdle();
   }
@@ -204,40 +221,6 @@ export class Contender {
     });
   }
 
-  /** Hands the name over to another process and waits again under a new ticket, in one request. */
-  requeue(grant: Grant, claim: number): Promise<ReleaseOutcome> {
-    const { backend, contenders, name, names } = this;
-    const { calls, releaser } = backend;
-    const attempt = (this.attempt = new Attempt(this, true, claim));
-    const request = { prefix: calls.prefix, name, ticket: grant.ticket, again: attempt.ticket, claim };
-    return releaser.ending(grant, (ended) => {
-      calls.send(
-        'release',
-        names,
-        () => contenders.queue.requeue(request),
-        (answer) => {
-          if (answer.status !== 'not-owner') {
-            attempt.answered(attempt.askedAt, answer);
-            return ended('released');
-          }
-          // The backend carried out an earlier send of this request, and the message of the grant has arrived.
-          if (attempt.owns) return ended('released');
-          if (answer.resent) attempt.abandon();
-          if (this.attempt === attempt) {
-            attempt.end();
-            this.goOn();
-          }
-          ended(answer.resent ? 'released' : 'taken');
-        },
-        (error) => {
-          releaser.repeatUntilConfirmed(grant);
-          attempt.failed(error);
-          ended('unconfirmed');
-        },
-      );
-    });
-  }
-
   /** The last caller has left: gives up the ticket that asks or waits, and what was granted. */
   quit(): void {
     const { attempt, delay } = this;
@@ -245,16 +228,19 @@ export class Contender {
       attempt.end();
       attempt.abandon();
     }
-    if (!(delay instanceof Promise)) clearTimeout(delay);
-    this.delay = undefined;
-    this.turn.quit();
+    if (delay) {
+      if (!(delay instanceof Promise)) clearTimeout(delay);
+      this.delay = undefined;
+    }
+    this.giveUpUnused();
     this.forgetIfIdle();
   }
 
   /** Asks under a new ticket. */
   private ask(caller: Caller): void {
-    const { backend, contenders, name, names } = this;
-    const { calls, releaser } = backend;
+    const { contenders, names } = this;
+    const { calls, releaser } = contenders.backend;
+    const name = names[0];
     const { options, first } = caller;
     const { commandTimeout = calls.commandTimeout, mode, ttl, lease } = options;
     const released = releaser.inFlight > 0 ? releaser.releasing(names) : undefined;
@@ -262,12 +248,12 @@ export class Contender {
     const queues = contenders.channel.tried && !caller.triesOnce;
     const claim = queues ? claimOf(this, ttl) : undefined;
     const attempt = (this.attempt = new Attempt(this, queues, lease, claim, released));
-    const patient = caller.remaining() > PATIENT;
+    const patient = contenders.queue.pace && caller.remaining() > PATIENT;
     const queue = first ?? contenders.queue;
     calls.send(
       'acquire',
       names,
-      () => queue.enqueue({ prefix: calls.prefix, name, ticket: attempt.ticket, mode, ttl: lease, claim, patient }),
+      () => queue.enqueue({ name, ticket: attempt.ticket, mode, ttl: lease, claim, patient }),
       (answer) => {
         if (answer.status === 'answered') return attempt.needless(caller);
         if (first && caller.waits && caller.first) caller.asksForName();
@@ -286,7 +272,7 @@ export class Contender {
   private get awaitsAnswer(): boolean {
     if (this.attempt) return !this.attempt.waits;
     if (this.delay instanceof Promise) return true;
-    const { grant } = this.turn;
+    const { grant } = this;
     return grant !== undefined && !grant.holder && !this.error;
   }
 }

@@ -1,12 +1,16 @@
-import type { LockQueue, QueueListener, QueueMessage } from '../../contracts/lock-queue.js';
+import type { ModuleContext } from '../../contracts/lock-backend.js';
+import type { LockQueue, QueueMessage } from '../../contracts/lock-queue.js';
 import { BriefMap } from '../../timing/brief-collections.js';
 import type { Lease } from '../grant/lease.js';
 import type { BackendCalls } from '../grant/store.js';
+import type { Watchdog } from '../grant/watchdog.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
-import type { Caller } from './caller.js';
-import { Contender } from './line.js';
+import type { Caller, Served } from './caller.js';
+import type { Contender } from './line.js';
 import type { QueueingBackend } from './named-backend.js';
 import { acquireLease } from './polling.js';
+import { ReadingContender } from './shared-turn.js';
+import { WritingContender } from './turn.js';
 
 /** How much longer than before a round trip may take, at each that is measured. */
 const FORGETS = 1.1;
@@ -19,10 +23,12 @@ export class Contenders {
   readonly channel: QueueChannel;
   private readonly byName = new BriefMap<string, Contender>();
   /** Those that read. */
-  private readonly readers = new BriefMap<string, Contender>();
+  private readonly readers = new BriefMap<string, ReadingContender>();
   /** Those of `order: 'fifo'`. */
   private readonly byTicket = new BriefMap<string, Contender>();
   private tickets = 0;
+  /** How all tickets begin: they share this text in memory. */
+  private readonly beforeTickets: string;
   /** How long (ms) a request of a waiter takes: the least of the last ones. */
   roundTrip = 0;
   /** Whether released names may stay with the process for their `linger`: a message tells when others want them. */
@@ -32,18 +38,17 @@ export class Contenders {
     readonly backend: QueueingBackend,
     readonly queue: LockQueue,
   ) {
+    this.beforeTickets = `${backend.instance}:`;
     this.lingering = queue.pace === undefined;
-    this.channel = new QueueChannel(backend.calls, queue, {
-      prefix: backend.calls.prefix,
-      process: backend.instance,
-      onMessage: (message) => this.dispatch(message),
-      onReconnect: () => {
-        this.channel.openedAt = performance.now();
-        for (const contender of this.byName.values()) contender.onReconnect();
-        for (const contender of this.readers.values()) contender.onReconnect();
-        for (const contender of this.byTicket.values()) contender.onReconnect();
-      },
-    });
+    this.channel = new QueueChannel(backend.calls, queue);
+  }
+
+  /** Messages may have been lost. */
+  reconnected(): void {
+    this.channel.openedAt = performance.now();
+    for (const contender of this.byName.values()) contender.onReconnect();
+    for (const contender of this.readers.values()) contender.onReconnect();
+    for (const contender of this.byTicket.values()) contender.onReconnect();
   }
 
   /** A request of a waiter was answered after `took` ms. */
@@ -56,37 +61,37 @@ export class Contenders {
     return this.byName.size + this.readers.size + this.byTicket.size;
   }
 
-  /** The caller waits for the name; then one of the two functions is called. */
-  join(
-    name: string,
-    options: ResolvedLockOptions,
-    caller: Caller,
-    admit: (lease: Lease) => void,
-    refuse: (error: unknown) => void,
-  ): void {
+  /** The caller waits for the name, and then tells `served`. */
+  join(name: string, options: ResolvedLockOptions, caller: Caller, served: Served): void {
     const single = options.order === 'fifo';
     const reads = options.mode === 'read';
     let contender = single ? undefined : (reads ? this.readers : this.byName).get(name);
-    if (contender?.lingers && !contender.turn.resume()) contender = undefined;
+    if (contender?.lingers && !contender.resume()) contender = undefined;
     if (single || reads) this.handBack([name]);
     // Others of this process ask for it, or have it.
     if (caller.first && contender && !contender.idle) caller.asksForName();
     // Who asks once does not wait behind others: it is refused if one of them holds the name, else asks by itself.
-    if (contender && options.wait === 0 && !contender.idle && !contender.turn.available) {
+    if (contender && options.wait === 0 && !contender.idle && !contender.available) {
       if (contender.holds) {
         caller.meetContention();
-        refuse(contender.refusal(caller.waited()));
-      } else acquireLease(this, [name], options, caller).then(admit, refuse);
+        served.refused(contender.refusal(caller.waited()));
+      } else {
+        acquireLease(this, [name], options, caller).then(
+          (lease) => served.admitted(lease),
+          (error) => served.refused(error),
+        );
+      }
       return;
     }
     if (!contender) {
       if (reads) contender = this.readersOf(name);
       else {
-        contender = new Contender(this, name, single, 'write');
+        const alone = caller.names.length === 1 ? (caller.names as readonly [string]) : ([name] as const);
+        contender = new WritingContender(this, alone, single, 'write');
         if (!single) this.byName.add(name, contender);
       }
     }
-    caller.enter(contender, options, admit, refuse);
+    caller.enter(options, served);
     contender.join(caller);
     if (!caller.triesOnce || !caller.waits) return;
     // Its answer may bring a grant that lacks something: a renewal or a token comes with another request.
@@ -95,20 +100,20 @@ export class Contenders {
   }
 
   take(name: string, options: ResolvedLockOptions, caller: Caller): Promise<Lease> {
-    return new Promise((resolve, reject) => {
-      this.join(name, options, caller, resolve, reject);
+    return new Promise((admitted, refused) => {
+      this.join(name, options, caller, { admitted, refused });
     });
   }
 
   /** Releases those of the names that linger, for a call that cannot use them as they are. */
   handBack(names: readonly string[]): void {
-    for (const name of names) this.byName.get(name)?.turn.handBack();
+    for (const name of names) this.byName.get(name)?.handBack();
   }
 
   /** Releases all that lingers. From now on nothing does. */
   stopLingering(): void {
     this.lingering = false;
-    for (const contender of this.byName.values()) if (contender.lingers) contender.turn.handBack();
+    for (const contender of this.byName.values()) if (contender.lingers) contender.handBack();
   }
 
   /** How many tickets of this process wait for the name in the queue at the backend. */
@@ -134,7 +139,7 @@ export class Contenders {
   nextTicket(contender?: Contender): string {
     this.tickets += 1;
     if (this.tickets === 1) this.backend.label.announce();
-    const ticket = `${this.backend.instance}:${this.tickets}`;
+    const ticket = this.beforeTickets + this.tickets;
     if (contender?.single) this.byTicket.add(ticket, contender);
     return ticket;
   }
@@ -144,20 +149,22 @@ export class Contenders {
   }
 
   remove(contender: Contender): void {
-    const { name, mode } = contender;
+    const { names, mode } = contender;
+    const name = names[0];
     const contenders = mode === 'read' ? this.readers : this.byName;
     if (contenders.get(name) === contender) contenders.delete(name);
   }
 
-  private readersOf(name: string): Contender {
+  private readersOf(name: string): ReadingContender {
     const present = this.readers.get(name);
     if (present) return present;
-    const contender = new Contender(this, name, false, 'read');
+    const contender = new ReadingContender(this, [name], false, 'read');
     this.readers.add(name, contender);
     return contender;
   }
 
-  private dispatch(message: QueueMessage): void {
+  /** A message of the queue arrived. */
+  dispatch(message: QueueMessage): void {
     const { watchdog, releaser } = this.backend;
     if (message.kind === 'revoked') return watchdog.lose([message.ticket], 'taken');
     const { ticket, name } = message;
@@ -165,11 +172,28 @@ export class Contenders {
     const readers = this.readers.get(name);
     const contender = readers?.knows(ticket) ? readers : (this.byTicket.get(ticket) ?? this.byName.get(name));
     if (message.kind === 'ends') contender?.onLeaseEnds(ticket, message.remaining);
-    else if (message.kind === 'wanted') contender?.turn.wantedElsewhere(ticket);
+    else if (message.kind === 'wanted') contender?.wantedElsewhere(ticket);
     else if (contender?.attempt?.ticket === ticket) contender.attempt.onGrant(message);
     // What it owns was granted by an answer before.
-    else if (!contender?.turn.owns(ticket)) releaser.abandon({ names: [name], ticket }, message.claim);
+    else if (!contender?.owns(ticket)) releaser.abandon({ names: [name], ticket }, message.claim);
   }
+}
+
+/** Those who hear what a backend tells: none of them while it opens, when nothing has been granted yet. */
+interface Hearers {
+  readonly calls?: Pick<BackendCalls, 'whenConnected'>;
+  readonly watchdog?: Pick<Watchdog, 'lose'>;
+  readonly contenders?: Contenders;
+}
+
+/** The listeners of a module: what a backend tells goes to its locks, its waiters and its calls. */
+export function heardBy(hearers: Hearers): Pick<ModuleContext, 'lost' | 'connected' | 'message' | 'reconnected'> {
+  return {
+    lost: (tickets, _why, reason = 'expired') => hearers.watchdog?.lose(tickets, reason),
+    connected: () => hearers.calls?.whenConnected.forEach((listener) => listener()),
+    message: (message) => hearers.contenders?.dispatch(message),
+    reconnected: () => hearers.contenders?.reconnected(),
+  };
 }
 
 /** How long (ms) after a failure the channel is not opened again. */
@@ -191,7 +215,6 @@ export class QueueChannel {
   constructor(
     private readonly calls: BackendCalls,
     private readonly queue: LockQueue,
-    private readonly listener: QueueListener,
   ) {}
 
   /** Resolves when the channel is open, or could not be opened in time. */
@@ -200,13 +223,9 @@ export class QueueChannel {
     return (this.opening ??= this.tryToOpen());
   }
 
-  close(): void {
-    this.queue.unlisten?.(this.listener);
-  }
-
   private async tryToOpen(): Promise<void> {
     try {
-      await this.calls.bounded('acquire', [], () => this.queue.listen(this.listener));
+      await this.calls.bounded('acquire', [], () => this.queue.listen());
       this.isOpen = true;
       this.openedAt = performance.now();
     } catch {

@@ -47,13 +47,11 @@ export class LockBackends {
   };
 
   constructor(readonly options: LockBackendsOptions) {
-    this.main = new QueueingBackend('', options.main, options, this.logger);
-    this.named = new Map(
-      Object.entries(options.backends).map(([name, backend]) => [
-        name,
-        new QueueingBackend(name, backend, options, this.logger),
-      ]),
-    );
+    const { report } = this;
+    const open = (name: string, backend: LockBackend) =>
+      new QueueingBackend(name, backend, { ...options, report }, this.logger);
+    this.main = open('', options.main);
+    this.named = new Map(Object.entries(options.backends).map(([name, backend]) => [name, open(name, backend)]));
   }
 
   /** @throws LockConfigError when there is none of that name */
@@ -171,7 +169,7 @@ export class LockBackends {
     this.checks = [];
     const all = this.all();
     for (const backend of all) backend.use();
-    this.checks.push(...all.map(({ calls }) => handled(calls.start(this))));
+    this.checks.push(...all.map(({ calls }) => handled(calls.start())));
     this.checks.push(...this.startListeners.map((listener) => handled(listener())));
     return this.checks;
   }

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
-import type { LockBackend } from '../../contracts/lock-backend.js';
+import { inspect } from 'node:util';
+import type { LockBackend, LockStore, ModuleContext } from '../../contracts/lock-backend.js';
 import type { RenewAnswer } from '../../contracts/lock-requests.js';
 import type { Warnings } from '../../errors/limited-log.js';
 import { LockConfigError, type LockLostReason } from '../../errors/lock-errors.js';
@@ -9,13 +10,11 @@ import { Releaser } from '../grant/releaser.js';
 import { BackendCalls } from '../grant/store.js';
 import { Watchdog } from '../grant/watchdog.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
-import { Contenders } from './lines.js';
+import { Contenders, heardBy } from './lines.js';
 import { PolledQueue } from './polled-queue.js';
 import { ProcessLabel } from './process-label.js';
 
-interface BackendOptions {
-  readonly prefix: string | undefined;
-  readonly commandTimeout: number;
+interface BackendOptions extends Pick<ModuleContext, 'prefix' | 'commandTimeout' | 'report'> {
   readonly label: string;
   /** The module shares its backends with nobody, so the line of this process has all that wait. */
   readonly alone?: boolean | undefined;
@@ -34,7 +33,6 @@ export class QueueingBackend implements LeaseSource {
   readonly label: ProcessLabel;
   readonly contenders: Contenders;
   private stopped: Promise<void> | undefined;
-  private readonly subscriptions: readonly ((() => void) | void)[];
 
   constructor(
     readonly name: string,
@@ -42,36 +40,36 @@ export class QueueingBackend implements LeaseSource {
     private readonly options: BackendOptions,
     logger: Warnings,
   ) {
-    const source = { backend: name || backend.name, label: options.label };
-    this.calls = new BackendCalls(backend, options.prefix, options.commandTimeout, source, logger);
-    this.label = new ProcessLabel(this.calls, this.instance, options.label);
+    const { prefix, commandTimeout, report, label } = options;
+    const store = backend.open({ prefix, process: this.instance, commandTimeout, report, ...heardBy(this) });
+    requireStore(backend.name, store);
+    const source = { backend: name || backend.name, label };
+    this.calls = new BackendCalls(backend, store, prefix, commandTimeout, source, logger);
+    this.label = new ProcessLabel(this.calls, label);
     this.watchdog = new Watchdog(this.calls, logger, () => void this.contenders.channel.open());
     this.releaser = new Releaser(this.calls, this.watchdog, logger);
-    this.subscriptions = [
-      backend.whenConnected?.(() => this.watchdog.renewAll()),
-      backend.onLost?.((tickets, _why, reason = 'expired') => this.watchdog.lose(tickets, reason)),
-    ];
-    this.contenders = new Contenders(this, backend.queue ?? new PolledQueue(backend));
+    this.calls.whenConnected.add(() => this.watchdog.renewAll());
+    this.contenders = new Contenders(this, store.queue ?? new PolledQueue(store));
   }
 
   /** @throws LockConfigError when the backend cannot do what the options ask for */
   requireSupport({ order, retry, minHold, ttl, mode, linger }: ResolvedLockOptions): void {
-    const { backend } = this.calls;
+    const { store, backend } = this.calls;
     const { name, traits } = backend;
-    if (mode === 'read') requireReaders(backend, { order, minHold });
-    if (linger > 0) requireLinger(backend, linger, { order, retry, mode });
+    if (mode === 'read') requireReaders(name, store, { order, minHold });
+    if (linger > 0) requireLinger(name, store, linger, { order, retry, mode });
     if (ttl < traits.leastLease) {
       throw new LockConfigError(
         `Option "ttl" is ${ttl}, but backend "${name}" grants no lease below ${traits.leastLease} ms; give more`,
       );
     }
-    if (order === 'fifo' && !backend.queue && !this.options.alone) {
+    if (order === 'fifo' && !store.queue && !this.options.alone) {
       throw new LockConfigError(`Option "order" is "fifo", but backend "${name}" keeps no queue; leave it out`);
     }
     if (order === 'fifo' && retry) {
       throw new LockConfigError('Option "order" is "fifo", but "retry" tries again in no order; leave one of them out');
     }
-    if (minHold > 0 && !backend.keep) {
+    if (minHold > 0 && !store.keep) {
       throw new LockConfigError(
         `Option "minHold" is ${minHold}, but backend "${name}" cannot keep a name whose holder has ended; leave it out`,
       );
@@ -142,20 +140,33 @@ export class QueueingBackend implements LeaseSource {
     await Promise.all([this.releaser.stop(this.calls.commandTimeout), this.label.withdraw()]);
     this.watchdog.stop();
     this.calls.ticks.stop();
-    for (const unsubscribe of this.subscriptions) unsubscribe?.();
-    this.contenders.channel.close();
+    this.calls.store.stop?.();
     await removeUser(this.calls.backend, this);
   }
 }
 
+/** What every store has. */
+const CALLS = ['acquire', 'renew', 'release', 'mint', 'inspect'] as const;
+
+/** @throws LockConfigError when the backend has opened something else, such as the promise of a store */
+function requireStore(name: string, store: unknown): void {
+  const missing = CALLS.find((call) => typeof (store as LockStore | undefined)?.[call] !== 'function');
+  if (missing === undefined) return;
+  throw new LockConfigError(
+    `Backend "${name}" opened no store: open(module) returned ${inspect(store, { depth: -1 })}, which has no method "${missing}"; ` +
+      'return an object with the calls of a LockStore, at once',
+  );
+}
+
 /** @throws LockConfigError when the backend keeps no read locks, or other options make no sense for them */
 function requireReaders(
-  backend: LockBackend,
+  name: string,
+  store: LockStore,
   { order, minHold }: Pick<ResolvedLockOptions, 'order' | 'minHold'>,
 ): void {
-  if (!backend.downgrade) {
+  if (!store.downgrade) {
     throw new LockConfigError(
-      `Option "mode" is "read", but backend "${backend.name}" keeps no read locks; leave it out, or choose a backend that ` +
+      `Option "mode" is "read", but backend "${name}" keeps no read locks; leave it out, or choose a backend that ` +
         'does, redis() or memory(), with the option "backend"',
     );
   }
@@ -171,7 +182,8 @@ function requireReaders(
 
 /** @throws LockConfigError when nobody tells this process who waits, or other options make no sense with `linger` */
 function requireLinger(
-  { name, queue }: LockBackend,
+  name: string,
+  { queue }: LockStore,
   linger: number,
   { order, retry, mode }: Pick<ResolvedLockOptions, 'order' | 'retry' | 'mode'>,
 ): void {

@@ -1,4 +1,4 @@
-import type { LockBackend } from '../../contracts/lock-backend.js';
+import type { LockStore } from '../../contracts/lock-backend.js';
 import type {
   BeatRequest,
   EnqueueRequest,
@@ -16,40 +16,39 @@ import type { Pending } from '../../contracts/store.js';
 export class PolledQueue implements LockQueue {
   private readonly turns = new EndedTurns();
 
-  constructor(private readonly backend: LockBackend) {}
+  constructor(private readonly store: LockStore) {}
 
-  pace({ prefix, name }: NameRequest): number {
-    return this.turns.pace(prefix, name);
+  pace({ name }: NameRequest): number {
+    return this.turns.pace(name);
   }
 
-  giveWay({ prefix, name }: NameRequest): void {
-    this.turns.ended(prefix, name);
+  giveWay({ name }: NameRequest): void {
+    this.turns.ended(name);
   }
 
   /** There are no messages. */
   async listen(): Promise<void> {}
 
-  enqueue({ prefix, name, ticket, mode, ttl, claim, patient }: EnqueueRequest): Pending<QueueAnswer> {
+  enqueue({ name, ticket, mode, ttl, claim, patient }: EnqueueRequest): Pending<QueueAnswer> {
     const waits = claim !== undefined;
-    if (waits && patient && this.turns.givesWay(prefix, name)) {
+    if (waits && patient && this.turns.givesWay(name)) {
       return Promise.resolve<QueueAnswer>({ status: 'busy', owner: '', remaining: Infinity });
     }
-    return this.backend.acquire({ prefix, name, names: [name], ticket, mode, ttl, waits });
+    return this.store.acquire({ name, ticket, mode, ttl, waits });
   }
 
   /** The ticket of a waiter takes the name if it is free now. */
-  beat({ prefix, name, ticket, mode, ttl }: BeatRequest): Pending<QueueAnswer> {
-    return this.backend.acquire({ prefix, name, names: [name], ticket, mode, ttl, waits: true });
+  beat({ name, ticket, mode, ttl }: BeatRequest): Pending<QueueAnswer> {
+    return this.store.acquire({ name, ticket, mode, ttl, waits: true });
   }
 
   /** Releases the name; the other ticket tries with its first heartbeat, so that other processes come before it. */
   async requeue({
-    prefix,
     name,
     ticket,
     again,
   }: RequeueRequest): Promise<QueueAnswer | { status: 'not-owner'; resent: boolean }> {
-    const { status, resent } = await this.backend.release({ prefix, name, names: [name], ticket, again });
+    const { status, resent } = await this.store.release({ name, ticket, again });
     if (status !== 'released') return { status: 'not-owner', resent };
     return { status: 'busy', owner: '', remaining: Infinity };
   }
@@ -77,10 +76,10 @@ class EndedTurns {
   /** By name; the latest at the end. */
   private readonly turns = new Map<string, EndedTurn>();
 
-  ended(prefix: string | undefined, name: string): void {
-    const [now, key] = [performance.now(), keyOf(prefix, name)];
-    this.turns.delete(key);
-    this.turns.set(key, { at: now, waysUntil: now + between(AFTER_TURN) });
+  ended(name: string): void {
+    const now = performance.now();
+    this.turns.delete(name);
+    this.turns.set(name, { at: now, waysUntil: now + between(AFTER_TURN) });
     for (const [old, { at }] of this.turns) {
       if (now - at < LATELY) break;
       this.turns.delete(old);
@@ -88,22 +87,18 @@ class EndedTurns {
   }
 
   /** Whether those that wait in other processes come before a caller of this one. */
-  givesWay(prefix: string | undefined, name: string): boolean {
-    return this.turns.size > 0 && (this.turns.get(keyOf(prefix, name))?.waysUntil ?? 0) > performance.now();
+  givesWay(name: string): boolean {
+    return this.turns.size > 0 && (this.turns.get(name)?.waysUntil ?? 0) > performance.now();
   }
 
   /** Milliseconds until the next try. */
-  pace(prefix: string | undefined, name: string): number {
+  pace(name: string): number {
     const now = performance.now();
-    const turn = this.turns.get(keyOf(prefix, name));
+    const turn = this.turns.get(name);
     if (!turn || now - turn.at > LATELY) return between(USUAL);
     if (turn.waysUntil > now) return turn.waysUntil - now;
     return between(now - turn.at < OTHERS_FIRST ? AT_FIRST : AT_LAST);
   }
-}
-
-function keyOf(prefix: string | undefined, name: string): string {
-  return prefix === undefined ? name : `${prefix}:${name}`;
 }
 
 function between([least, most]: readonly [number, number]): number {

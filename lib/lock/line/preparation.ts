@@ -3,8 +3,6 @@ import type { LockBackendError } from '../../errors/lock-errors.js';
 import { currentInstant } from '../../timing/clock.js';
 import type { Grant } from '../grant/grant.js';
 import type { Contender } from './line.js';
-import type { SharedTurn } from './shared-turn.js';
-import type { Turn } from './turn.js';
 
 /** Gets from the backend what a grant lacks for its next caller: fencing tokens, or a longer lease. */
 export class Preparation {
@@ -12,10 +10,7 @@ export class Preparation {
   renewedFor = Infinity;
   private minting = false;
 
-  constructor(
-    private readonly turn: Turn | SharedTurn,
-    private readonly contender: Contender,
-  ) {}
+  constructor(private readonly contender: Contender) {}
 
   /** Reserves tokens, and then admits the next caller unless the grant has a holder. */
   mint(grant: Grant): void {
@@ -33,31 +28,31 @@ export class Preparation {
   }
 
   private minted(grant: Grant, tokens: Minted | null): void {
-    const { turn } = this;
+    const { contender } = this;
     this.minting = false;
-    if (turn.grant !== grant) return this.serveAnother();
-    if (!tokens) return turn.disowned(grant);
+    if (contender.grant !== grant) return this.serveAnother();
+    if (!tokens) return contender.disowned(grant);
     grant.addTokens(tokens);
-    if (tokens.waiting) turn.wantedElsewhere(grant.ticket);
-    if (!grant.holder) turn.serve(grant);
+    if (tokens.waiting) contender.wantedElsewhere(grant.ticket);
+    if (!grant.holder) contender.serve(grant);
   }
 
   /** Renews the lease for `ttl` ms, and then admits the next caller. */
   renew(grant: Grant, ttl: number): void {
-    const { turn } = this;
+    const { contender } = this;
     const sentAt = currentInstant();
     const { names, ticket } = grant;
     const { calls } = this.contender.backend;
     calls.sendRenewal(
       { names, ticket, ttl },
       (answer) => {
-        if (turn.grant !== grant || grant.holder) return;
-        if (answer.status !== 'renewed') return turn.disowned(grant);
+        if (contender.grant !== grant || grant.holder) return;
+        if (answer.status !== 'renewed') return contender.disowned(grant);
         // Its lease had ended: others may have had the name before a late copy of the first request took it again.
         if (grant.remaining() <= 0) grant.skipTokensBelow(Infinity);
         calls.renewed(grant, sentAt, answer.remaining, ttl);
         this.renewedFor = grant.granted;
-        turn.serve(grant);
+        contender.serve(grant);
       },
       (error) => this.failed(grant, error),
     );
@@ -65,26 +60,26 @@ export class Preparation {
 
   /** Repeats the request after a pause, until the lease ends. */
   private failed(grant: Grant, error: LockBackendError): void {
-    const { turn, contender } = this;
+    const { contender } = this;
     this.minting = false;
-    if (turn.grant !== grant) return this.serveAnother();
+    if (contender.grant !== grant) return this.serveAnother();
     if (grant.holder) return;
     contender.error = error;
     if (grant.remaining() <= 0) {
       contender.backend.releaser.abandon(grant, grant.longest);
-      return turn.disowned(grant);
+      return contender.disowned(grant);
     }
     contender.refuseOverdue();
-    if (!contender.callers.first) return turn.giveUp(grant);
+    if (!contender.first) return contender.giveUp(grant);
     setTimeout(() => {
-      if (turn.grant === grant && !grant.holder) turn.serve(grant);
+      if (contender.grant === grant && !grant.holder) contender.serve(grant);
     }, contender.backOff()).unref();
   }
 
   /** The request was made for an earlier grant; the present one may have waited for its end. */
   private serveAnother(): void {
-    const { grant } = this.turn;
-    if (grant && !grant.holder) this.turn.serve(grant);
+    const { grant } = this.contender;
+    if (grant && !grant.holder) this.contender.serve(grant);
   }
 }
 
@@ -99,13 +94,10 @@ const PERIOD_WITHOUT_MESSAGES = 50;
  * nothing leave the event loop no time until the tokens are used up, so that it asks also between two holders.
  */
 export class HolderCheck {
-  private timer: NodeJS.Timeout | undefined;
+  private timer: NodeJS.Timeout | undefined = undefined;
   private readonly period: number;
 
-  constructor(
-    private readonly turn: Turn,
-    private readonly contender: Contender,
-  ) {
+  constructor(private readonly contender: Contender) {
     this.period = contender.contenders.queue.pace ? PERIOD_WITHOUT_MESSAGES : PERIOD;
   }
 
@@ -129,8 +121,8 @@ export class HolderCheck {
 
   /** Answers `false` when no caller waits. */
   private look(): boolean {
-    const { grant } = this.turn;
-    if (!grant || !this.contender.callers.first) return false;
+    const { grant } = this.contender;
+    if (!grant || !this.contender.first) return false;
     const { channel } = this.contender.contenders;
     if (!channel.isOpen) void channel.open();
     this.confirm(grant);
@@ -138,7 +130,7 @@ export class HolderCheck {
   }
 
   private confirm(grant: Grant): void {
-    const { contender, turn } = this;
+    const { contender } = this;
     const { names, ticket, holder } = grant;
     const sentAt = currentInstant();
     const { calls } = contender.backend;
@@ -146,14 +138,14 @@ export class HolderCheck {
     calls.sendRenewal(
       { names, ticket, ttl },
       (answer) => {
-        if (turn.grant !== grant) return;
-        contender.error = undefined;
-        if (answer.status !== 'renewed') return grant.ending ? undefined : turn.disowned(grant);
+        if (contender.grant !== grant) return;
+        contender.succeeded();
+        if (answer.status !== 'renewed') return grant.ending ? undefined : contender.disowned(grant);
         calls.renewed(grant, sentAt, answer.remaining, ttl);
-        if (answer.waiting) turn.wantedElsewhere(ticket);
+        if (answer.waiting) contender.wantedElsewhere(ticket);
       },
       (error) => {
-        if (turn.grant === grant) contender.error = error;
+        if (contender.grant === grant) contender.error = error;
       },
     );
   }

@@ -46,12 +46,11 @@ export class ProcessLabel {
 
   constructor(
     private readonly calls: BackendCalls,
-    private readonly process: string,
     readonly text: string,
   ) {}
 
   announce(): void {
-    if (!this.calls.backend.label) return;
+    if (!this.calls.store.label) return;
     void this.write(EXPIRY);
     this.timer = setInterval(() => void this.write(EXPIRY), PERIOD).unref();
   }
@@ -66,7 +65,7 @@ export class ProcessLabel {
 
   private async write(ttl: number): Promise<void> {
     try {
-      await this.calls.label(this.process, this.text, ttl);
+      await this.calls.label(this.text, ttl);
     } catch {
       // The next attempt follows a minute later.
     }

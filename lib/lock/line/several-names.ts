@@ -18,7 +18,7 @@ const PAUSE_AFTER_ERROR = 50;
 /** Takes several names for one caller, under one fencing token. */
 export class SeveralNames {
   /** The owner of a busy name in the last answer. */
-  private busy: { readonly remaining: number; readonly owner?: string } | undefined;
+  private busy: { readonly remaining: number; readonly owner?: string } | undefined = undefined;
 
   constructor(
     private readonly contenders: Contenders,
@@ -33,7 +33,7 @@ export class SeveralNames {
    * in which no two callers can wait for each other: so the caller is served although single names stay busy.
    */
   async take(): Promise<readonly Lease[]> {
-    if (!this.backend.calls.backend.acquireSeveral) return this.oneByOne();
+    if (!this.backend.calls.store.acquireSeveral) return this.oneByOne();
     let first: string | undefined;
     for (let refusals = 0; refusals < REFUSALS;) {
       try {
@@ -110,7 +110,16 @@ export class SeveralNames {
     try {
       return await this.contenders.take(
         name,
-        { ...this.options, renewal, ceiling: Infinity, maxHold: undefined, minHold: 0, lease: ttl, wait },
+        {
+          ...this.options,
+          renewal,
+          ceiling: Infinity,
+          maxHold: undefined,
+          limited: false,
+          minHold: 0,
+          lease: ttl,
+          wait,
+        },
         this.caller,
       );
     } catch (error) {

@@ -1,14 +1,14 @@
 import type { LockLostError, LockLostReason } from '../../errors/lock-errors.js';
 import type { LockCall } from '../../events/lock-channels.js';
 import type { Instant } from '../../timing/clock.js';
-import type { Grant, GrantHolder, GrantListener } from '../grant/grant.js';
+import type { Grant, GrantHolder } from '../grant/grant.js';
 import { GONE, Lease, RELEASED, type LeaseSource, type ReleaseOutcome } from '../grant/lease.js';
 import type { Releaser } from '../grant/releaser.js';
 import type { Watchdog } from '../grant/watchdog.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
 import { LONGEST_CLAIM } from './attempt.js';
 import type { Caller } from './caller.js';
-import type { Contender } from './line.js';
+import { Contender } from './line.js';
 import { grantedTooLate } from './polling.js';
 import { Preparation } from './preparation.js';
 import { LEAST_SHARE, LONGEST_TURN } from './turn.js';
@@ -21,21 +21,19 @@ import { LEAST_SHARE, LONGEST_TURN } from './turn.js';
 const LONGEST_UNCONFIRMED = 500;
 
 /**
- * The grants of a contender that reads: admits all callers at once to the current one until its turn is over. Then the
- * next caller asks under a new ticket, behind a writer that waits, and the former grant ends with its last holder.
+ * A contender that reads, with its grants: admits all callers at once to the current one until its turn is over. Then
+ * the next caller asks under a new ticket, behind a writer that waits, and the former grant ends with its last holder.
  */
-export class SharedTurn implements GrantListener {
+export class ReadingContender extends Contender {
   /** By ticket: the current one, and those whose turn is over. */
   private readonly grants = new Map<string, SharedGrant>();
-  private current: SharedGrant | undefined;
+  private current: SharedGrant | undefined = undefined;
   private wanted = false;
   /** Whether the backend knows who waits. */
   private informed = true;
-  private preparation: Preparation | undefined;
+  private preparation: Preparation | undefined = undefined;
   /** The grant that is renewed before its first caller enters. */
-  private prepared: Grant | undefined;
-
-  constructor(private readonly contender: Contender) {}
+  private prepared: Grant | undefined = undefined;
 
   /** The grant that callers join now. Ends the turn that is over. */
   get grant(): Grant | undefined {
@@ -58,9 +56,9 @@ export class SharedTurn implements GrantListener {
     return this.grants.has(ticket);
   }
 
-  joined(grant: Grant): void {
+  protected joined(grant: Grant): void {
     // The turn may have ended since the caller came.
-    if (this.current?.grant !== grant) this.contender.goOn();
+    if (this.current?.grant !== grant) this.goOn();
     else if (grant !== this.prepared) this.serve(grant);
   }
 
@@ -89,10 +87,10 @@ export class SharedTurn implements GrantListener {
 
   /** Admits all callers. */
   serve(grant: Grant, startedAt?: Instant): void {
-    const { callers, backend } = this.contender;
+    const { backend } = this;
     const shared = this.current as SharedGrant;
     this.prepared = undefined;
-    for (let caller = callers.first; caller; caller = callers.first) {
+    for (let caller = this.first; caller; caller = this.first) {
       if (grant.tokens === 0) {
         this.prepared = grant;
         this.preparations.mint(grant);
@@ -106,7 +104,7 @@ export class SharedTurn implements GrantListener {
         return;
       } else this.admit(shared, caller, startedAt);
     }
-    if (this.contender.overdue) this.contender.refuseOverdue();
+    if (this.overdue) this.refuseOverdue();
     if (!shared.used) this.giveUp(grant);
   }
 
@@ -127,19 +125,23 @@ export class SharedTurn implements GrantListener {
   lost({ grant }: SharedGrant, reason: LockLostReason): void {
     this.drop(grant);
     if (reason !== 'taken') this.releaser.abandon(grant, grant.longest);
-    this.contender.goOn();
+    this.goOn();
   }
 
   disowned(grant: Grant): void {
     this.drop(grant);
-    this.contender.goOn();
+    this.goOn();
   }
 
   giveUp(grant: Grant): void {
     this.releaser.track(this.release(grant));
   }
 
-  quit(): void {
+  override forgetIfIdle(): void {
+    if (this.idle && !this.used) this.contenders.remove(this);
+  }
+
+  protected giveUpUnused(): void {
     const { current } = this;
     if (current && !current.used) this.giveUp(current.grant);
   }
@@ -147,12 +149,12 @@ export class SharedTurn implements GrantListener {
   private admit(shared: SharedGrant, caller: Caller, startedAt?: Instant): void {
     caller.leaveQueue();
     const lease = shared.admit(caller.options, startedAt);
-    shared.watch(lease, this.contender.backend.watchdog);
-    caller.onAdmitted?.(lease);
+    shared.watch(lease, this.backend.watchdog);
+    caller.served?.admitted(lease);
   }
 
   private admits({ grant, begunAt }: SharedGrant): boolean {
-    const { channel } = this.contender.contenders;
+    const { channel } = this.contenders;
     const longest = this.wanted || !channel.isOpen ? LONGEST_TURN : LONGEST_UNCONFIRMED;
     return performance.now() - begunAt < longest && !this.isTooShort(grant);
   }
@@ -162,11 +164,11 @@ export class SharedTurn implements GrantListener {
   }
 
   private get preparations(): Preparation {
-    return (this.preparation ??= new Preparation(this, this.contender));
+    return (this.preparation ??= new Preparation(this));
   }
 
   private endTurn(shared: SharedGrant): void {
-    const { channel } = this.contender.contenders;
+    const { channel } = this.contenders;
     if (!channel.isOpen) void channel.open();
     this.current = undefined;
     if (!shared.used) this.giveUp(shared.grant);
@@ -182,18 +184,18 @@ export class SharedTurn implements GrantListener {
   private release(grant: Grant): Promise<ReleaseOutcome> {
     this.drop(grant);
     const outcome = this.releaser.release(grant);
-    this.contender.forgetIfIdle();
+    this.forgetIfIdle();
     return outcome;
   }
 
   private drop(grant: Grant): void {
     this.grants.delete(grant.ticket);
     if (this.current?.grant === grant) this.current = this.prepared = undefined;
-    this.contender.backend.watchdog.unwatch(grant);
+    this.backend.watchdog.unwatch(grant);
   }
 
   private get releaser(): Releaser {
-    return this.contender.backend.releaser;
+    return this.backend.releaser;
   }
 }
 
@@ -209,7 +211,7 @@ class SharedGrant implements LeaseSource, GrantHolder {
 
   constructor(
     readonly grant: Grant,
-    private readonly turn: SharedTurn,
+    private readonly line: ReadingContender,
   ) {}
 
   /** Whether a caller holds it. */
@@ -229,8 +231,8 @@ class SharedGrant implements LeaseSource, GrantHolder {
     const interval = lease.options.renewal?.interval ?? Infinity;
     const sooner = interval < this.shortest;
     if (sooner) this.shortest = interval;
-    if (sooner || lease.outlastsGrant || !this.grant.schedule) return watchdog.watch(this.grant);
-    if (lease.limited) watchdog.wakeNoLaterThan(performance.now() + lease.remaining());
+    if (sooner || lease.outlastsGrant || this.grant.index < 0) return watchdog.watch(this.grant);
+    if (lease.limits) watchdog.wakeNoLaterThan(performance.now() + lease.remaining());
     watchdog.renewIfShort(this.grant, lease);
   }
 
@@ -253,11 +255,11 @@ class SharedGrant implements LeaseSource, GrantHolder {
     }
     lease.markReleased();
     this.leases.delete(lease);
-    return this.used ? RELEASED : this.turn.unused(this, atOnce);
+    return this.used ? RELEASED : this.line.unused(this, atOnce);
   }
 
   leaseLost(lease: Lease, reason: LockLostReason): void {
-    if (this.leases.delete(lease) && !this.used) this.turn.lost(this, reason);
+    if (this.leases.delete(lease) && !this.used) this.line.lost(this, reason);
   }
 
   /** The longest lease that a holder wants, and the shortest interval of renewals. */
@@ -271,8 +273,8 @@ class SharedGrant implements LeaseSource, GrantHolder {
     return { ttl, renewal };
   }
 
-  get limited(): boolean {
-    return this.some((lease) => lease.limited);
+  get limits(): boolean {
+    return this.some((lease) => lease.limits !== undefined);
   }
 
   get outlastsGrant(): boolean {

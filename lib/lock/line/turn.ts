@@ -1,14 +1,14 @@
 import type { LockLostReason } from '../../errors/lock-errors.js';
 import { lockChannels, type LockCall } from '../../events/lock-channels.js';
 import type { Instant } from '../../timing/clock.js';
-import { Lingering, type Grant, type GrantListener } from '../grant/grant.js';
+import { Lingering, type Grant } from '../grant/grant.js';
 import { GONE, Lease, RELEASED, type LeaseSource, type ReleaseOutcome } from '../grant/lease.js';
 import { LIMIT_STEP } from '../grant/releaser.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
 import type { LastRequest } from '../grant/store.js';
-import { claimOf, LONGEST_CLAIM } from './attempt.js';
+import { Attempt, claimOf, LONGEST_CLAIM } from './attempt.js';
 import type { Caller } from './caller.js';
-import type { Contender } from './line.js';
+import { Contender } from './line.js';
 import { grantedTooLate } from './polling.js';
 import { HolderCheck, Preparation } from './preparation.js';
 
@@ -27,36 +27,35 @@ const ROUND_TRIPS = 5;
 const MOST_HOLDERS_WHERE_POLLED = 512;
 /** A caller is admitted with at least this share of its claim left; a shorter lease is renewed first. */
 export const LEAST_SHARE = 1 / 4;
+/** No caller needs more lease (ms) than this to be admitted. */
+const MOST_LEFT = LEAST_SHARE * LONGEST_CLAIM;
 /** Reserves tokens when fewer are left; outside a turn, which ends soon, also when half of the last range is used. */
 const FEW_TOKENS = 16;
 
-/** The grant of a contender: passes it from caller to caller, then hands it over to another process or releases it. */
-export class Turn implements LeaseSource, GrantListener {
-  /** What the process owns, and callers get. */
-  grant: Grant | undefined;
+/**
+ * A contender that writes: passes what it was granted from caller to caller for one turn, then hands it over to another
+ * process or releases it.
+ */
+export class WritingContender extends Contender implements LeaseSource {
+  grant: Grant | undefined = undefined;
+  /** When (monotonic, whole ms) its turn began. */
   private grantedAt = 0;
   private holders = 0;
   /** Whether another process waits for the name, or may wait for it where the backend cannot know. */
   private wanted = false;
-  /** How many tickets of other processes waited at its begin. */
-  private waiting = 0;
-  /** Whether the backend knows who waits. */
-  private informed = true;
-  private check: HolderCheck | undefined;
+  /** How many tickets of other processes waited at its begin; `undefined` where the backend cannot know. */
+  private waiting: number | undefined = 0;
+  private check: HolderCheck | undefined = undefined;
   /** From whom the next holder gets the name, and since when it could; only while somebody listens. */
-  private handOver: { readonly from?: LockCall; readonly at?: number } | undefined;
-  private preparation: Preparation | undefined;
+  declare private handOver: { readonly from?: LockCall; readonly at?: number } | undefined;
+  declare private preparation: Preparation | undefined;
   /** Whether it looks at the end of this tick whether the grant is still unused. */
-  private looksAfterThisTick = false;
+  declare private looksAfterThisTick: boolean | undefined;
 
-  constructor(private readonly contender: Contender) {}
-
-  /**
-   * Whether a caller that comes now gets the grant at once: it has neither holder nor caller for the rest of a tick.
-   */
+  /** The grant has neither holder nor caller for the rest of a tick. */
   get available(): boolean {
     const { grant } = this;
-    return grant !== undefined && !grant.holder && !this.contender.callers.first;
+    return grant !== undefined && !grant.holder && !this.first;
   }
 
   owns(ticket: string): boolean {
@@ -66,35 +65,33 @@ export class Turn implements LeaseSource, GrantListener {
   begin(grant: Grant, waiting: number | undefined, startedAt?: Instant): void {
     grant.listener = this;
     this.grant = grant;
-    this.grantedAt = performance.now();
+    this.grantedAt = Math.floor(performance.now());
     this.holders = 0;
     if (this.preparation) this.preparation.renewedFor = Infinity;
     this.wanted = waiting !== 0;
-    this.waiting = waiting ?? 0;
+    this.waiting = waiting;
     // A message, not an answer, reported the grant.
-    this.handOver = lockChannels.handedOver.hasSubscribers && startedAt === undefined ? {} : undefined;
-    this.informed = waiting !== undefined;
+    if (lockChannels.handedOver.hasSubscribers) this.handOver = startedAt === undefined ? {} : undefined;
     this.serve(grant, startedAt);
   }
 
-  /** Another caller waits. It gets the grant at once if that was `available`. */
-  joined(grant: Grant, available: boolean): void {
+  protected joined(grant: Grant, available: boolean): void {
     if (available) this.serve(grant);
     else this.stayInformed();
   }
 
   /** Admits the next caller; first reserves a token where none is left, and renews a lease that is too short. */
   serve(grant: Grant, startedAt?: Instant): void {
-    const caller = this.contender.callers.first;
+    const caller = this.first;
     if (!caller) this.giveUp(grant);
     else if (grant.tokens === 0) this.prepared().mint(grant);
     else {
       const remaining = grant.remaining();
       const { triesOnce, options } = caller;
-      if (triesOnce ? remaining > 0 : remaining >= this.leastLease(options.ttl)) {
+      if (triesOnce ? remaining > 0 : remaining >= MOST_LEFT || remaining >= this.leastLease(options.ttl)) {
         this.admit(grant, caller, remaining, startedAt);
       } else if (triesOnce) {
-        caller.refuse(grantedTooLate(this.contender.backend, grant.names, options));
+        caller.refuse(grantedTooLate(this.backend, grant.names, options));
         this.serve(grant);
       } else this.prepared().renew(grant, options.ttl);
     }
@@ -110,11 +107,11 @@ export class Turn implements LeaseSource, GrantListener {
     }
     lease.markReleased();
     grant.holder = undefined;
-    if (grant.inMinHold) return this.releaseInMinHold(grant);
+    if (grant.minHoldUntil && grant.inMinHold) return this.releaseInMinHold(grant);
     this.holders += 1;
-    const next = this.contender.callers.first;
+    const next = this.first;
     const turnEnds = this.wanted && this.isOver(next);
-    const othersWait = this.wanted && this.informed;
+    const othersWait = this.wanted && this.waiting !== undefined;
     if (turnEnds && othersWait) this.giveWay();
     if (next) {
       if (turnEnds) return this.requeue(grant, next);
@@ -125,20 +122,20 @@ export class Turn implements LeaseSource, GrantListener {
       return RELEASED;
     }
     if (lease.options.linger > 0 && !this.wanted && this.mayLinger(grant)) return this.linger(grant, lease.options);
-    if (atOnce || turnEnds || !othersWait || this.contender.single) return this.release(grant);
+    if (atOnce || turnEnds || !othersWait || this.single) return this.release(grant);
     this.releaseAfterThisTick();
     return RELEASED;
   }
 
   endBy(lease: Lease, by: LastRequest): Promise<ReleaseOutcome> | undefined {
-    const { grant, contender } = this;
-    if (!grant || grant.holder !== lease || contender.callers.first || !lease.held) return undefined;
-    return this.contender.backend.releaser.releaseBy(grant, by, () => {
+    const { grant } = this;
+    if (!grant || grant.holder !== lease || this.first || !lease.held) return undefined;
+    return this.backend.releaser.releaseBy(grant, by, () => {
       if (this.grant !== grant || grant.holder !== lease || lease.isLost) return;
       lease.markReleased();
       grant.holder = undefined;
       this.drop(grant);
-      contender.goOn();
+      this.goOn();
     });
   }
 
@@ -146,11 +143,11 @@ export class Turn implements LeaseSource, GrantListener {
   leaveToReaders(lease: Lease): void {
     const { grant } = this;
     if (grant?.holder !== lease) return;
-    const { granted } = this.contender;
+    const { granted } = this;
     if (granted?.ticket === grant.ticket) granted.leftToReaders = true;
-    this.contender.forgetTicket(grant.ticket);
+    this.forgetTicket(grant.ticket);
     this.grant = undefined;
-    this.contender.goOn();
+    this.goOn();
   }
 
   /** Asks for the next callers at once, although the holder may still run. */
@@ -162,10 +159,9 @@ export class Turn implements LeaseSource, GrantListener {
   wantedElsewhere(ticket: string): void {
     if (this.grant?.ticket !== ticket) return;
     this.wanted = true;
-    if (this.contender.lingers) this.handBack();
+    if (this.lingers) this.handBack();
   }
 
-  /** A caller comes, for whom what lingers is there. `false` if it was handed back: little of its lease was left. */
   resume(): boolean {
     const { grant } = this;
     if (!grant || !(grant.holder instanceof Lingering)) return true;
@@ -178,55 +174,50 @@ export class Turn implements LeaseSource, GrantListener {
     return true;
   }
 
-  /** Releases what lingers. */
   handBack(): void {
     const { grant } = this;
-    if (grant?.holder instanceof Lingering)
-      this.contender.backend.releaser.inBackground(grant.names, this.release(grant));
+    if (grant?.holder instanceof Lingering) this.backend.releaser.inBackground(grant.names, this.release(grant));
   }
 
   /** The grant has ended, while a caller had it or while it lingered: its turn is over. */
   lost(grant: Grant, reason: LockLostReason): void {
     if (this.wanted) this.giveWay();
     this.drop(grant);
-    if (reason !== 'taken') this.contender.backend.releaser.abandon(grant, grant.longest);
-    this.contender.goOn();
+    if (reason !== 'taken') this.backend.releaser.abandon(grant, grant.longest);
+    this.goOn();
   }
 
-  /** The process has lost the name: the backend said so, or the lease has ended. */
   disowned(grant: Grant): void {
     if (grant.holder) return grant.lose('taken');
     // Without a holder, no caller has lost a lock.
     this.drop(grant);
-    this.contender.goOn();
+    this.goOn();
   }
 
-  /** The last caller has left. */
-  quit(): void {
+  protected giveUpUnused(): void {
     const { grant } = this;
     this.check?.stop();
     if (grant && !grant.holder) this.giveUp(grant);
   }
 
-  /** Releases a grant that no caller waits for. */
   giveUp(grant: Grant): void {
-    this.contender.backend.releaser.track(this.release(grant));
+    this.backend.releaser.track(this.release(grant));
   }
 
   private admit(grant: Grant, caller: Caller, remaining: number, startedAt?: Instant): void {
     caller.leaveQueue();
     const lease = new Lease(grant, this, caller.options, startedAt);
-    this.contender.backend.watchdog.watch(grant, remaining);
+    this.contenders.backend.watchdog.watch(grant, remaining);
     const lingers = caller.options.linger > 0 && this.mayLinger(grant);
-    const others = this.contender.callers.first !== undefined;
+    const others = this.first !== undefined;
     if (others) this.stayInformed();
     if (lingers || others) {
       const few = this.wanted ? FEW_TOKENS : Math.max(FEW_TOKENS, grant.reserved / 2);
       if (grant.tokens < few) this.prepared().mint(grant);
     }
-    if (this.contender.overdue) this.contender.refuseOverdue();
+    if (this.overdue) this.refuseOverdue();
     if (this.handOver) this.publishHandOver(this.handOver, caller);
-    caller.onAdmitted?.(lease);
+    caller.served?.admitted(lease);
   }
 
   /**
@@ -234,7 +225,7 @@ export class Turn implements LeaseSource, GrantListener {
    * grant may linger.
    */
   private mayLinger(grant: Grant): boolean {
-    const { channel, lingering } = this.contender.contenders;
+    const { channel, lingering } = this.contenders;
     if (!channel.isOpen) void channel.open();
     return lingering && channel.openedAt <= grant.since;
   }
@@ -245,18 +236,18 @@ export class Turn implements LeaseSource, GrantListener {
     // In steps, because `Timeouts` shares a timer among equal durations.
     const lasts = left >= linger ? linger : Math.floor(left / LIMIT_STEP) * LIMIT_STEP;
     if (lasts <= 0) return this.release(grant);
-    grant.holder = new Lingering(grant, this, { ttl, lasts }, this.contender.backend.calls.timeouts);
-    this.contender.lingers = true;
+    grant.holder = new Lingering(grant, this, { ttl, lasts }, this.backend.calls.timeouts);
+    this.lingers = true;
     return RELEASED;
   }
 
   private endLinger({ holder }: Grant): void {
     if (!(holder instanceof Lingering)) return;
     holder.end();
-    this.contender.lingers = false;
+    this.lingers = false;
   }
 
-  private publishHandOver({ from, at }: NonNullable<Turn['handOver']>, { call }: Caller): void {
+  private publishHandOver({ from, at }: NonNullable<WritingContender['handOver']>, { call }: Caller): void {
     this.handOver = undefined;
     const latency = at === undefined ? undefined : performance.now() - at;
     lockChannels.handedOver.publish({ call, from, latency });
@@ -269,12 +260,12 @@ export class Turn implements LeaseSource, GrantListener {
   }
 
   private prepared(): Preparation {
-    return (this.preparation ??= new Preparation(this, this.contender));
+    return (this.preparation ??= new Preparation(this));
   }
 
   /** A caller waits behind a holder of this process: checks from time to time that the holder still owns the name. */
   private stayInformed(): void {
-    (this.check ??= new HolderCheck(this, this.contender)).start();
+    (this.check ??= new HolderCheck(this)).start();
   }
 
   /** Whether the turn has had its holders or its time: see `LONGEST_ROUND`. */
@@ -284,24 +275,55 @@ export class Turn implements LeaseSource, GrantListener {
     if (elapsed >= LONGEST_TURN) return true;
     // The callers that waited for this turn come first.
     if (next && next.startedAt < this.grantedAt) return false;
-    const { roundTrip } = this.contender.contenders;
-    return elapsed >= Math.max(LEAST_TURN, LONGEST_ROUND / (1 + this.waiting), ROUND_TRIPS * roundTrip);
+    const { roundTrip } = this.contenders;
+    return elapsed >= Math.max(LEAST_TURN, LONGEST_ROUND / (1 + (this.waiting ?? 0)), ROUND_TRIPS * roundTrip);
   }
 
   private get mostHolders(): number {
-    return this.contender.contenders.queue.pace ? MOST_HOLDERS_WHERE_POLLED : MOST_HOLDERS;
+    return this.contenders.queue.pace ? MOST_HOLDERS_WHERE_POLLED : MOST_HOLDERS;
   }
 
   /** Callers of this process that come now ask after those of others, where no queue puts them in order. */
   private giveWay(): void {
-    const { backend, contenders, name } = this.contender;
-    contenders.queue.giveWay?.({ prefix: backend.calls.prefix, name });
+    const { contenders, name } = this;
+    contenders.queue.giveWay?.({ name });
   }
 
-  /** The turn has ended: hands the name over to another process, and waits again. */
+  /** The turn has ended: hands the name over to another process and waits again under a new ticket, in one request. */
   private requeue(grant: Grant, next: Caller): Promise<ReleaseOutcome> {
     this.drop(grant);
-    return this.contender.requeue(grant, claimOf(this.contender, next.options.ttl));
+    const claim = claimOf(this, next.options.ttl);
+    const { backend, contenders, name, names } = this;
+    const { calls, releaser } = backend;
+    const attempt = (this.attempt = new Attempt(this, true, claim));
+    const request = { name, ticket: grant.ticket, again: attempt.ticket, claim };
+    return releaser.ending(grant, (resolve) => {
+      const ended = (outcome: ReleaseOutcome) => releaser.ended(grant, resolve, outcome);
+      calls.send(
+        'release',
+        names,
+        () => contenders.queue.requeue(request),
+        (answer) => {
+          if (answer.status !== 'not-owner') {
+            attempt.answered(attempt.askedAt, answer);
+            return ended('released');
+          }
+          // The backend carried out an earlier send of this request, and the message of the grant has arrived.
+          if (attempt.owns) return ended('released');
+          if (answer.resent) attempt.abandon();
+          if (this.attempt === attempt) {
+            attempt.end();
+            this.goOn();
+          }
+          ended(answer.resent ? 'released' : 'taken');
+        },
+        (error) => {
+          releaser.repeatUntilConfirmed(grant);
+          attempt.failed(error);
+          ended('unconfirmed');
+        },
+      );
+    });
   }
 
   /**
@@ -314,27 +336,28 @@ export class Turn implements LeaseSource, GrantListener {
     process.nextTick(() => {
       this.looksAfterThisTick = false;
       const { grant } = this;
-      if (grant && !grant.holder && !this.contender.callers.first) this.giveUp(grant);
+      if (grant && !grant.holder && !this.first) this.giveUp(grant);
     });
   }
 
   /** The name stays taken until its minimum hold ends, so the callers that wait ask again. */
   private releaseInMinHold(grant: Grant): Promise<ReleaseOutcome> {
     const outcome = this.release(grant);
-    this.contender.goOn();
+    this.goOn();
     return outcome;
   }
 
   private release(grant: Grant): Promise<ReleaseOutcome> {
+    const { contenders } = this;
     this.drop(grant);
-    this.contender.forgetIfIdle();
-    return this.contender.backend.releaser.release(grant);
+    if (!this.first && !this.attempt) contenders.remove(this);
+    return contenders.backend.releaser.release(grant);
   }
 
   private drop(grant: Grant): void {
-    if (this.contender.lingers) this.endLinger(grant);
-    this.contender.forgetTicket(grant.ticket);
-    this.contender.backend.watchdog.unwatch(grant);
+    if (this.lingers) this.endLinger(grant);
+    if (this.single) this.forgetTicket(grant.ticket);
+    this.contenders.backend.watchdog.unwatch(grant);
     this.grant = undefined;
   }
 }

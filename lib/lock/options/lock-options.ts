@@ -130,6 +130,8 @@ export interface ResolvedLockOptions {
   readonly lease: number;
   /** How long (ms) a hold lasts at most that nothing renews. */
   readonly ceiling: number;
+  /** Whether a lease may end with its own limits, `ceiling` or `maxHold`, although its grant goes on. */
+  readonly limited: boolean;
   readonly reentrant: boolean;
   readonly order: 'batched' | 'fifo';
   readonly retry: RetryStrategy | undefined;
@@ -159,6 +161,7 @@ const LOCK_OPTIONS = new OptionTable<LockOptions, ResolvedLockOptions>(
     minHold: 0,
     lease: 30_000,
     ceiling: Infinity,
+    limited: false,
     reentrant: true,
     order: 'batched',
     retry: undefined,
@@ -220,6 +223,7 @@ export function resolveLockOptions(options: LockOptions, base = LOCK_OPTIONS.def
   const { ttl, minHold, renewal } = settings;
   settings.lease = minHold === 0 ? ttl : Math.max(ttl, Math.ceil(minHold + driftOf(minHold)));
   settings.ceiling = renewal ? Infinity : ttl - driftOf(ttl);
+  settings.limited = !renewal || settings.maxHold !== undefined;
   settings.template = templateOf(options);
   return settings;
 }

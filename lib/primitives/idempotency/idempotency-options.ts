@@ -1,4 +1,4 @@
-import { typedSerializer, type CacheSerializer } from '../../cache/values/serializers.js';
+import { typedSerializer, type CacheSerializer } from '../../cache/values/envelope.js';
 import {
   abortSignal,
   callable,

@@ -37,6 +37,8 @@ export function outcomeOf(end: End): unknown {
  * and then nothing was done. In doubt, it counts as begun.
  */
 export class MethodBegin {
+  /** How many watches go on, of any method: a call looks for its own only then. */
+  static watches = 0;
   begun = false;
   private readonly outer = watching.getStore();
 
@@ -46,10 +48,12 @@ export class MethodBegin {
   async around<T>(body: () => Promise<T>): Promise<T> {
     const watches = WATCHES.get(this.method) ?? new Set();
     WATCHES.set(this.method, watches.add(this));
+    MethodBegin.watches += 1;
     try {
       return await watching.run(this, body);
     } finally {
       watches.delete(this);
+      MethodBegin.watches -= 1;
     }
   }
 

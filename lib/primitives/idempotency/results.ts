@@ -1,7 +1,7 @@
 import { messageOf } from '../../errors/limited-log.js';
 import * as nest from '@nestjs/common';
 import { HttpException } from '@nestjs/common';
-import { typedSerializer } from '../../cache/values/serializers.js';
+import { typedSerializer } from '../../cache/values/envelope.js';
 import { streamKindOf, type UnkeptClasses } from '../../cache/values/unkept-classes.js';
 import type { IdempotencyRecord, IdempotencyState } from '../../contracts/primitive-stores.js';
 import { IdempotencyResultError } from '../../errors/idempotency-errors.js';

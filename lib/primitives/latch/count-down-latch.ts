@@ -14,7 +14,7 @@ import type { LockSource } from '../../events/lock-channels.js';
 import { whyNotAName } from '../../keys/key-part.js';
 import { primitiveOption } from '../../options/option-checks.js';
 import { listenToAbort } from '../../timing/abort-listeners.js';
-import { mayEnd, mustNotEnd, type Timeout, Timeouts } from '../../timing/timeouts.js';
+import { mayEnd, mustNotEnd, type Timeout, Timeouts } from '../../timing/clock.js';
 import { PrimitiveRuntime } from '../runtime.js';
 import {
   latchBackend,

@@ -11,8 +11,7 @@ import type { LockOptions } from '../../lock/options/lock-options.js';
 import { callable, text, timer, type Duration } from '../../options/checks.js';
 import { primitiveOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
-import { mayEnd, mustNotEnd } from '../../timing/timeouts.js';
-import { backoff } from '../../timing/clock.js';
+import { mayEnd, mustNotEnd, backoff } from '../../timing/clock.js';
 import { requireFixedName } from '../runtime.js';
 import {
   type Candidacy,

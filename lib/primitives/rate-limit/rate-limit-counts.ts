@@ -1,4 +1,4 @@
-import { CircuitBreaker } from '../../calls/circuit-breaker.js';
+import { CircuitBreaker } from '../../calls/bounded-call.js';
 import type { HitAnswer, HitRequest, RateLimitStore, TakeAnswer } from '../../contracts/primitive-stores.js';
 import { isLasting, type Pending } from '../../contracts/store.js';
 import type { Warnings } from '../../errors/limited-log.js';

@@ -102,9 +102,9 @@ export class ScheduledJobs {
 
   private requireKeep({ lockOptions: { backend, minHold } }: Schedule): void {
     const { backends } = this.runtime;
-    const { backend: kept } = backends.get(backend ?? backends.options.defaults.backend).calls;
+    const { backend: kept, store } = backends.ofCall(backend).calls;
     const remedy = `0: backend "${kept.name}" cannot keep a name whose holder has ended`;
-    primitiveOption.require(minHold === 0 || kept.keep !== undefined, 'atLeastFor', minHold, remedy);
+    primitiveOption.require(minHold === 0 || store.keep !== undefined, 'atLeastFor', minHold, remedy);
   }
 
   /** After the shutdown has ended all holds, and before it closes the connections. */
@@ -289,7 +289,7 @@ class RunRecorder {
     const home = this.home(lockOptions.backend);
     if (!home || ticket === undefined || (answered && recorded === undefined)) return;
     const { calls, stores } = home;
-    const request = { prefix: home.prefix, name: lockName, ticket };
+    const request = { name: lockName, ticket };
     await this.warning(calls.run('record of a run of', name, () => stores.runs.forget?.(request) ?? Promise.resolve()));
   }
 

@@ -1,11 +1,12 @@
-import { AsyncResource } from 'node:async_hooks';
+import type { TokenRange } from '../../contracts/lock-requests.js';
 import type { PermitRequest } from '../../contracts/primitive-stores.js';
 import { PermitLostError, type PermitLostReason } from '../../errors/primitive-errors.js';
 import { semaphoreChannels, type SemaphoreCall } from '../../events/semaphore-channels.js';
-import { mayEnd, mustNotEnd, sharedInstant } from '../../timing/timeouts.js';
-import { driftOf, elapsedSince, onceRead, type Instant } from '../../timing/clock.js';
-import type { Place } from '../../timing/brief-collections.js';
-import { callOf, heldFor, publishLost, publishReleased } from './permit-events.js';
+import { Grant, type GrantHolder } from '../../lock/grant/grant.js';
+import { LossSignal } from '../../lock/grant/lease.js';
+import { mayEnd, onceRead, type Instant } from '../../timing/clock.js';
+import type { Listed } from '../../timing/brief-collections.js';
+import { callOf, publishLost, publishReleased } from './permit-events.js';
 import type { PermitLine } from './permit-line.js';
 import type { PermitSource } from './permit-source.js';
 import type { SemaphoreSettings } from './semaphore-options.js';
@@ -59,54 +60,44 @@ export const ACQUISITION = 'acquisition of a permit of semaphore';
 const RELEASED = Promise.resolve();
 
 /** One call's hold of the permits of a turn, with its local deadline. It ends once, by release or by loss. */
-export class HeldPermit implements Permit {
+export class HeldPermit implements Permit, GrantHolder, Listed {
   readonly fencingToken: number;
-  readonly ttl: number;
-  /** Its place in the list of the watchdog. */
-  place: Place<HeldPermit> | undefined;
-  /** The time (ms) from one renewal to the next. */
-  readonly period: number;
-  /** When (monotonic, ms) the next renewal is due. */
-  dueAt: number;
-  /** Failed renewals since the last confirmed one. */
-  failures = 0;
+  readonly limits = undefined;
+  readonly outlastsGrant = false;
+  /** It has no part in the events of locks. */
+  readonly call = undefined;
+  /** Among those that are held. */
+  index = -1;
   /** When (monotonic, ms) it was granted, for its events; `undefined` if nobody listened then. */
-  grantedAt: number | undefined;
+  grantedAt: number | undefined = undefined;
   /** Why it was lost, as far as this process has noticed. */
-  lostError: PermitLostError | undefined;
-  private controller: AbortController | undefined;
-  /** The async context in which `signal` was first read, for its listeners. */
-  private context: AsyncResource | undefined;
+  lostError: PermitLostError | undefined = undefined;
+  private lossSignal: LossSignal | undefined = undefined;
   private ended = false;
-  /** Whether it keeps the process alive. */
-  private awake = false;
-  private releasing: Promise<void> | undefined;
+  /** Whether it was released, or lost as far as this process has noticed. */
+  isOver = false;
+  /** Whether it keeps the process alive, as the wait for it did. */
+  private awake = true;
+  private releasing: Promise<void> | undefined = undefined;
 
   constructor(
     readonly turn: PermitTurn,
-    private readonly settings: SemaphoreSettings,
+    readonly options: SemaphoreSettings,
     private readonly source: PermitSource,
     /** The call that took it, if that has published an event. */
     private recorded: SemaphoreCall | undefined,
   ) {
     this.fencingToken = turn.takeToken();
-    this.ttl = settings.ttl;
     turn.holder = this;
-    this.period = Math.min(this.ttl / 3, LONGEST_UNRENEWED);
-    this.dueAt = this.dueAfterGrant();
   }
 
   get key(): string {
     return this.turn.request.name;
   }
 
-  /** Whether a renewal is under way, whose answer may have arrived without having been read. */
-  get renewing(): boolean {
-    return this.turn.renewing;
-  }
-
-  get call(): SemaphoreCall {
-    return (this.recorded ??= callOf(this.source.eventSource, this.key, this.settings));
+  /** The call in the events of semaphores. */
+  get taker(): SemaphoreCall {
+    return (this.recorded ??= callOf(this.source.eventSource, this.key, this.options));
   }
 
   get count(): number {
@@ -125,26 +116,22 @@ export class HeldPermit implements Permit {
     return this.ended;
   }
 
-  get isOver(): boolean {
-    return this.ended || this.lostError !== undefined;
-  }
-
   remaining(): number {
     if (this.isOver) return 0;
-    const left = trustedOf(this.turn.lease);
+    const left = this.turn.remaining();
     if (left > 0) return left;
-    if (!this.renewing) this.lose('expired');
+    if (!this.turn.renewing) this.lose('expired');
     return 0;
   }
 
   get signal(): AbortSignal {
     this.remaining();
-    if (!this.controller) {
-      this.controller = new AbortController();
-      if (this.lostError) this.controller.abort(this.lostError);
-      else this.context = new AsyncResource('PermitSignal');
+    if (!this.lossSignal) {
+      this.lossSignal = new LossSignal();
+      if (this.lostError) this.lossSignal.abort(this.lostError);
+      else if (this.ended) this.lossSignal.settle();
     }
-    return this.controller.signal;
+    return this.lossSignal.signal;
   }
 
   assertHeld(): void {
@@ -169,30 +156,14 @@ export class HeldPermit implements Permit {
     if (!this.isOver && this.remaining() === 0) this.lose('expired');
   }
 
-  /** Called when the store answered `remaining` ms to a request sent at `sentAt`. */
-  renewed(sentAt: Instant, remaining: number): void {
-    const { turn, ttl } = this;
-    turn.renewed(sentAt, this.source.trusted(this.key, remaining, ttl), ttl);
-    this.dueAt = this.dueAfterGrant();
-    if (turn.lease.remaining >= ttl) this.dueAt = sharedInstant(this.dueAt, this.period);
-  }
-
-  /** Keeps the process alive until the permit is over: its end may be all that its body waits for. */
-  keepAwake(): void {
-    if (this.isOver) return;
-    this.awake = true;
-    mustNotEnd();
-  }
-
   lose(reason: PermitLostReason): void {
     if (this.isOver) return;
     this.letEnd();
+    this.isOver = true;
     this.lostError = this.lossOf(reason);
     this.source.permitLost(this);
     publishLost(this, reason);
-    const { controller, context, lostError } = this;
-    this.context = undefined;
-    if (context) context.runInAsyncScope(() => controller?.abort(lostError));
+    this.lossSignal?.abort(this.lostError);
   }
 
   async release(): Promise<void> {
@@ -222,35 +193,29 @@ export class HeldPermit implements Permit {
   }
 
   private end(lost: PermitLostError | undefined, mayStay: boolean): Promise<void> {
-    this.ended = true;
+    this.ended = this.isOver = true;
     this.letEnd();
-    this.context = undefined;
-    const held = heldFor(this);
+    this.lossSignal?.settle();
+    const endedAt = performance.now();
     const answered = new Promise<void>((resolve, reject) => {
-      this.source.takeBack(this, trustedOf(this.turn.lease), mayStay, (answer) => {
+      this.source.takeBack(this, mayStay, (answer) => {
         if (lost) return reject(lost);
         // After the deadline, "gone" says nothing: the lease had ended.
         const gone = answer !== undefined && !answer.live && !answer.resent;
-        const taken = gone && trustedOf(this.turn.lease) > 0;
-        if (taken) publishLost(this, 'taken', held);
-        else if (!this.lostError && semaphoreChannels.released.hasSubscribers) publishReleased(this, held);
+        const taken = gone && this.turn.remaining() > 0;
+        if (taken) publishLost(this, 'taken', endedAt);
+        else if (!this.lostError && semaphoreChannels.released.hasSubscribers) publishReleased(this, endedAt);
         if (taken) reject(this.lossOf('taken'));
         else resolve();
       });
     });
-    return this.settings.release === 'background' ? this.settleNow(lost, answered) : answered;
+    return this.options.release === 'background' ? this.settleNow(lost, answered) : answered;
   }
 
-  private letEnd(): void {
+  /** No longer keeps the process alive. Until then it does: its end may be all that its body waits for. */
+  letEnd(): void {
     if (this.awake) mayEnd();
     this.awake = false;
-  }
-
-  /** After a third of the lease, or of what was granted, such as a claim: but there after half of it. */
-  private dueAfterGrant(): number {
-    const { sentAt, remaining } = this.turn.lease;
-    const { ttl, period } = this;
-    return sentAt.monotonic + (remaining < ttl ? Math.min(remaining / 2, period) : period);
   }
 
   private lossOf(reason: PermitLostReason): PermitLostError {
@@ -259,8 +224,6 @@ export class HeldPermit implements Permit {
   }
 }
 
-/** A permit is renewed after this time (ms) at the latest: somebody may have taken it away. */
-const LONGEST_UNRENEWED = 10_000;
 /** How long (ms) a turn lasts at most: then the store decides again who is next, over all processes. */
 const LONGEST_TURN = 10;
 /** With less than this share of a grant left, nobody enters before it is renewed. */
@@ -270,68 +233,32 @@ const ENOUGH = 0.5;
  * Permits that the store granted to this process under one ticket. Callers hold them one after another without a
  * request, each with a fencing token of its own, until the turn ends; then they go back to the store.
  */
-export class PermitTurn {
+export class PermitTurn extends Grant {
   /** Whether the permits were given back, or lost. */
   over = false;
-  lease: PermitLease;
-  /** Who has it now, or had it last. */
-  holder: HeldPermit | undefined;
-  /** Whether a renewal is under way. */
-  renewing = false;
-  /** How much lease (ms) the last renewal gave that was for more. */
-  most = Infinity;
-  private nextToken: number;
-  private readonly endOfTokens: number;
   private readonly endsAt = performance.now() + LONGEST_TURN;
 
   constructor(
     readonly request: PermitRequest,
     /** The calls among which it is passed on. */
     readonly line: PermitLine,
-    grant: PermitGrant,
+    sentAt: Instant,
+    /** As much (ms) of the lease as is believed. */
+    remaining: number,
+    tokens: TokenRange,
     /** Whether its ticket had to wait in the queue at the store. */
     readonly fromQueue: boolean,
   ) {
-    this.lease = grant;
-    this.nextToken = grant.fencingToken;
-    this.endOfTokens = grant.fencingToken + grant.tokens;
+    super([request.name], request.ticket, sentAt, remaining, tokens, line.settings.ttl);
   }
 
-  takeToken(): number {
-    return this.nextToken++;
+  /** Whether enough of the lease is left for a caller to enter. */
+  get isEnough(): boolean {
+    return this.remaining() >= ENOUGH * this.granted;
   }
 
   /** Whether another caller may hold the permits before they go back. */
   get goesOn(): boolean {
-    return !this.over && this.nextToken < this.endOfTokens && performance.now() < this.endsAt && isEnough(this.lease);
+    return !this.over && this.tokens > 0 && performance.now() < this.endsAt && this.isEnough;
   }
-
-  /** The store answered `remaining` ms to a request sent at `sentAt`. The deadline never moves back. */
-  renewed(sentAt: Instant, remaining: number, asked: number): void {
-    const lease = { sentAt, remaining };
-    this.most = remaining < asked ? remaining : Infinity;
-    if (trustedOf(lease) > trustedOf(this.lease)) this.lease = lease;
-  }
-}
-
-/** Milliseconds that the store granted, and the instant before the request was sent from which they count. */
-interface PermitLease {
-  readonly sentAt: Instant;
-  readonly remaining: number;
-}
-
-/** What the store granted: a lease and a range of fencing tokens. */
-export interface PermitGrant extends PermitLease {
-  readonly fencingToken: number;
-  readonly tokens: number;
-}
-
-/** Milliseconds of a lease that can be trusted; 0 or less when its deadline has passed. */
-export function trustedOf({ sentAt, remaining }: PermitLease): number {
-  return remaining - driftOf(remaining) - elapsedSince(sentAt);
-}
-
-/** Whether enough of the lease is left for a caller to enter. */
-export function isEnough(lease: PermitLease): boolean {
-  return trustedOf(lease) >= ENOUGH * lease.remaining;
 }

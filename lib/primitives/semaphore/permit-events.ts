@@ -30,7 +30,7 @@ export function callOf(
 export function publishAcquired(permit: HeldPermit, startedAt: number): void {
   permit.grantedAt = performance.now();
   if (!semaphoreChannels.acquired.hasSubscribers) return;
-  const { call, owner, fencingToken, grantedAt } = permit;
+  const { taker: call, owner, fencingToken, grantedAt } = permit;
   semaphoreChannels.acquired.publish({ call, owner, fencingToken, waited: grantedAt - startedAt });
 }
 
@@ -44,20 +44,21 @@ export function publishRefusal(refused: PermitCall, error: unknown, reason: Sema
   else failed.publish({ ...event, reason, error });
 }
 
-export function publishLost(permit: HeldPermit, reason: PermitLostReason, held = heldFor(permit)): void {
-  if (semaphoreChannels.lost.hasSubscribers) semaphoreChannels.lost.publish({ ...eventOf(permit), reason, held });
+export function publishLost(permit: HeldPermit, reason: PermitLostReason, at = performance.now()): void {
+  if (!semaphoreChannels.lost.hasSubscribers) return;
+  semaphoreChannels.lost.publish({ ...eventOf(permit), reason, held: heldFor(permit, at) });
 }
 
-export function publishReleased(permit: HeldPermit, held: number | undefined): void {
-  const { call, owner, fencingToken } = permit;
-  semaphoreChannels.released.publish({ call, owner, fencingToken, held });
+export function publishReleased(permit: HeldPermit, at: number): void {
+  const { taker: call, owner, fencingToken } = permit;
+  semaphoreChannels.released.publish({ call, owner, fencingToken, held: heldFor(permit, at) });
 }
 
-/** Milliseconds since the grant; `undefined` if nobody listened then. */
-export function heldFor({ grantedAt }: HeldPermit): number | undefined {
-  return grantedAt === undefined ? undefined : performance.now() - grantedAt;
+/** Milliseconds from the grant to `at` (monotonic, ms); `undefined` if nobody listened then. */
+function heldFor({ grantedAt }: HeldPermit, at: number): number | undefined {
+  return grantedAt === undefined ? undefined : at - grantedAt;
 }
 
-function eventOf({ call, owner, fencingToken }: HeldPermit): SemaphoreHoldEvent {
+function eventOf({ taker: call, owner, fencingToken }: HeldPermit): SemaphoreHoldEvent {
   return { call, owner, fencingToken };
 }

@@ -1,9 +1,9 @@
 import { SemaphoreTimeoutError } from '../../errors/primitive-errors.js';
 import { semaphoreChannels, type SemaphoreCall, type SemaphoreFailed } from '../../events/semaphore-channels.js';
 import { listenToAbort } from '../../timing/abort-listeners.js';
-import { type Expiring, mayEnd, mustNotEnd, type Timeout } from '../../timing/timeouts.js';
-import { LinkedList, type Place } from '../../timing/brief-collections.js';
-import { PermitTurn, trustedOf, type HeldPermit, type PermitGrant } from './held-permit.js';
+import { type Expiring, mayEnd, mustNotEnd, type Timeout } from '../../timing/clock.js';
+import { LinkedList, Place } from '../../timing/brief-collections.js';
+import type { HeldPermit, PermitTurn } from './held-permit.js';
 import { PermitBid } from './permit-bid.js';
 import { callOf, permitsAreObserved, publishAcquired, publishRefusal } from './permit-events.js';
 import type { PermitSource } from './permit-source.js';
@@ -37,10 +37,10 @@ export class PermitLine {
   holders = 0;
   /** Turns that may have another holder within this tick. */
   private kept: PermitTurn[] = [];
-  private patience: NodeJS.Timeout | undefined;
+  private patience: NodeJS.Timeout | undefined = undefined;
   private tickEnds = false;
   /** Why the last request failed; `undefined` once the store has answered. */
-  private failure: Error | undefined;
+  private failure: Error | undefined = undefined;
   /** Whether the wait of some call is over, and it stays only for an answer that is under way. */
   private overdue = false;
   private readonly onTickEnd = () => this.endTick();
@@ -61,7 +61,7 @@ export class PermitLine {
     if (call.triesOnce) return this.tryOnce(call);
     if (this.kept[0]?.goesOn) return this.admit(call, this.kept.shift() as PermitTurn);
     this.giveBackKept();
-    call.place = this.calls.push(call);
+    this.calls.push(call);
     this.waiting += 1;
     if (this.queued > 0) call.meetContention();
     this.haveEnoughBids(this.queued > 0);
@@ -76,7 +76,7 @@ export class PermitLine {
 
   /** The call waits no more. */
   left(call: PermitCall): void {
-    if (!call.place?.leave()) return;
+    if (!call.leave()) return;
     if (call.triesOnce) {
       call.bid?.giveUp();
       if (this.asking === 0) this.refuseOverdue();
@@ -86,19 +86,17 @@ export class PermitLine {
     if (this.bidding > this.waiting || this.waiting === CROWD - 1) this.lookAtTickEnd();
   }
 
-  /** The bid has ended. Returns the turn, or nothing if nobody waits for it any more. */
-  granted(bid: PermitBid, grant: PermitGrant): PermitTurn | undefined {
-    const { queued } = bid;
+  /** The bid has ended. Returns whether anybody waits for what it was granted. */
+  granted(bid: PermitBid, turn: PermitTurn): boolean {
     this.remove(bid);
     this.failure = undefined;
     const call = bid.call ?? this.calls.first;
-    if (!call) return undefined;
-    const turn = new PermitTurn(bid.request, this, grant, queued);
+    if (!call) return false;
     this.admit(call, turn);
     // After a grant at once, more permits may be free.
-    this.haveEnoughBids(queued);
+    this.haveEnoughBids(turn.fromQueue);
     if (this.overdue) this.lookAtTickEnd();
-    return turn;
+    return true;
   }
 
   /** The store answered that too few permits are free. */
@@ -134,7 +132,7 @@ export class PermitLine {
 
   /** Whether the permits stay with this process: for a call that waits or, with `mayStay`, for one that may come. */
   keeps(turn: PermitTurn, mayStay: boolean): boolean {
-    if (!turn.goesOn || this.source.awaitsRenewal(trustedOf(turn.lease), this.settings.ttl)) return false;
+    if (!turn.goesOn || this.source.awaitsRenewal(turn)) return false;
     // After a grant out of the queue, calls of other processes may be next.
     return this.isCrowd || (mayStay && !turn.fromQueue && this.waiting === 0 && this.holders > 0);
   }
@@ -150,7 +148,7 @@ export class PermitLine {
   /** Gives the permits back that nobody has come for. */
   giveBackKept(): void {
     for (const turn of this.kept) {
-      turn.over = true;
+      this.source.end(turn);
       this.source.giveBack(turn.request, this.settings.ttl, { held: true });
     }
     this.kept = [];
@@ -174,9 +172,9 @@ export class PermitLine {
 
   private tryOnce(call: PermitCall): void {
     this.source.giveBackKept(this.name);
-    call.place = this.tries.push(call);
+    this.tries.push(call);
     const bid = (call.bid = new PermitBid(this.source, this, call));
-    bid.begin();
+    bid.ask();
   }
 
   private admit(call: PermitCall, turn: PermitTurn): void {
@@ -203,9 +201,9 @@ export class PermitLine {
   private haveBids(count: number): void {
     while (this.bidding < Math.min(count, this.waiting)) {
       const bid = new PermitBid(this.source, this);
-      bid.place = this.bids.push(bid);
+      this.bids.push(bid);
       this.bidding += 1;
-      bid.begin();
+      bid.ask();
     }
   }
 
@@ -213,15 +211,15 @@ export class PermitLine {
     this.patience ??= setTimeout(() => {
       this.patience = undefined;
       const before = performance.now() - PATIENCE + 1; // a timer may be early
-      let [late, place] = [0, this.calls.firstPlace];
-      for (; place && place.value.startedAt <= before; place = place.after) late += 1;
+      let [late, call] = [0, this.calls.first];
+      for (; call && call.startedAt <= before; call = call.after) late += 1;
       this.haveBids(late);
-      if (this.bidding < this.waiting) this.haveBidsLater(place && place.value.startedAt - before);
+      if (this.bidding < this.waiting) this.haveBidsLater(call && call.startedAt - before);
     }, ms).unref();
   }
 
   private remove(bid: PermitBid): void {
-    if (!bid.place?.leave()) return;
+    if (!bid.leave()) return;
     this.bidding -= 1;
     if (bid.queued) this.queued -= 1;
   }
@@ -250,23 +248,21 @@ export class PermitLine {
 }
 
 /** One call that wants permits: how long it waits, and what it gets. */
-export class PermitCall implements Expiring {
+export class PermitCall extends Place implements Expiring {
   readonly startedAt = performance.now();
   /** Whether it asks the store once, and does not wait. */
   readonly triesOnce: boolean;
   /** Of its events, once it has published one. */
-  recorded: SemaphoreCall | undefined;
-  /** Its place among those that wait. */
-  place: Place<PermitCall> | undefined;
+  recorded: SemaphoreCall | undefined = undefined;
   /** What asks the store for it alone, where it tries once. */
-  bid: PermitBid | undefined;
+  bid: PermitBid | undefined = undefined;
   /** The wait is over, and the call stays only for an answer that is under way. */
   overdue = false;
   private over = false;
   private metContention = false;
-  private line: PermitLine | undefined;
-  private timeout: Timeout | undefined;
-  private abortion: { leave(): void } | undefined;
+  private line: PermitLine | undefined = undefined;
+  private timeout: Timeout | undefined = undefined;
+  private abortion: { leave(): void } | undefined = undefined;
 
   constructor(
     private readonly source: PermitSource,
@@ -275,6 +271,8 @@ export class PermitCall implements Expiring {
     private readonly resolve: (permit: HeldPermit) => void,
     private readonly reject: (error: unknown) => void,
   ) {
+    super();
+    this.before = this.after = this.list = undefined;
     this.triesOnce = settings.wait === 0;
   }
 
@@ -296,6 +294,7 @@ export class PermitCall implements Expiring {
     this.line?.expired(this);
   }
 
+  /** The permit keeps the process alive from now on. */
   admit(permit: HeldPermit): void {
     this.end();
     if (permitsAreObserved()) publishAcquired(permit, this.startedAt);
@@ -305,6 +304,7 @@ export class PermitCall implements Expiring {
   refuse(error: unknown, reason: SemaphoreFailed['reason']): void {
     if (this.over) return;
     this.end();
+    mayEnd();
     this.reject(error);
     publishRefusal(this, error, reason);
   }
@@ -322,7 +322,6 @@ export class PermitCall implements Expiring {
 
   private end(): void {
     this.over = true;
-    mayEnd();
     this.timeout?.leave();
     this.abortion?.leave();
     this.line?.left(this);

@@ -6,17 +6,19 @@ import type {
   SemaphoreStore,
   SemaphoreUse,
 } from '../../contracts/primitive-stores.js';
+import type { LockBackend } from '../../contracts/lock-backend.js';
 import type { Warnings } from '../../errors/limited-log.js';
 import type { PermitLostError, PrimitiveBackendError } from '../../errors/primitive-errors.js';
 import type { LockSource } from '../../events/lock-channels.js';
+import { quoted } from '../../keys/key-part.js';
 import { exceedsLease, floorOf, trustedLease, whyNoToken, type TokenFloor } from '../../lock/grant/grant.js';
 import { releaseLimit, ReleaseRetries, type UnansweredRelease } from '../../lock/grant/releaser.js';
-import { BriefMap } from '../../timing/brief-collections.js';
-import { Timeouts } from '../../timing/timeouts.js';
+import { BriefMap, Roster } from '../../timing/brief-collections.js';
+import { Timeouts } from '../../timing/clock.js';
 import type { PrimitiveCalls, PrimitiveHome } from '../runtime.js';
+import { ENOUGH, Watchdog, type RenewalCalls } from '../../lock/grant/watchdog.js';
 import { ACQUISITION, HeldPermit, type PermitTurn } from './held-permit.js';
 import { PermitCall, PermitLine } from './permit-line.js';
-import { ENOUGH_TO_START, PermitWatchdog } from './permit-watchdog.js';
 import type { SemaphoreSettings } from './semaphore-options.js';
 import { SemaphoreQueues } from './semaphore-queues.js';
 
@@ -41,18 +43,20 @@ export class PermitSource {
   /** The fencing tokens that this process has seen. */
   readonly floor: TokenFloor;
   private readonly writesAtOnce: boolean;
-  private readonly unsubscribe: (() => void) | void;
+  private readonly renewAll = () => this.watchdog.renewAll();
   private readonly lines = new BriefMap<string, PermitLine[]>();
-  private readonly watchdog: PermitWatchdog;
+  /** Those that are held. */
+  private readonly live = new Roster<HeldPermit>();
+  private readonly watchdog: Watchdog<PermitTurn>;
   private readonly retries: ReleaseRetries<PermitRequest & UnansweredRelease>;
   /** The number of the last ticket of this process. */
   lastTicket = 0;
-  private emptied: (() => void) | undefined;
+  private emptied: (() => void) | undefined = undefined;
   /** The permits that the shutdown does not wait for: their bodies wait for it. */
   private asking: ReadonlySet<HeldPermit> = new Set();
   /** First attempts to give permits back that are under way; `released` is called after the last. */
   private releasing = 0;
-  private released: (() => void) | undefined;
+  private released: (() => void) | undefined = undefined;
 
   constructor(
     { stores, calls, backend, prefix, source }: PrimitiveHome,
@@ -65,11 +69,11 @@ export class PermitSource {
     this.eventSource = source;
     this.floor = floorOf(backend, `${prefix ?? ''} semaphores`);
     this.writesAtOnce = backend.traits.writesAtOnce === true;
-    this.watchdog = new PermitWatchdog(this.store, calls, logger);
-    this.unsubscribe = backend.whenConnected?.(() => this.watchdog.renewAll());
+    this.watchdog = new Watchdog<PermitTurn>(this.renewalsAt(backend), logger, undefined, shownOf);
+    calls.whenConnected.add(this.renewAll);
     const send = (request: PermitRequest, limit: number) =>
       calls.run(RELEASE, request.name, () => this.store.release(request), { limit, givesBack: true });
-    const subjectOf = ({ name }: PermitRequest) => `a permit of semaphore "${name}"`;
+    const subjectOf = ({ name }: PermitRequest) => shownOf([name]);
     const { commandTimeout } = calls;
     this.retries = new ReleaseRetries<PermitRequest & UnansweredRelease>(
       { commandTimeout, label: source.label, send, subjectOf, refuses: () => calls.refusal !== undefined },
@@ -120,8 +124,8 @@ export class PermitSource {
   }
 
   /** Whether a holder is to wait for a longer lease: the renewal that its start sends may not leave this process. */
-  awaitsRenewal(remaining: number, ttl: number): boolean {
-    return !this.writesAtOnce && remaining < ENOUGH_TO_START * ttl;
+  awaitsRenewal(turn: PermitTurn): boolean {
+    return !this.writesAtOnce && turn.remaining() < ENOUGH * turn.line.settings.ttl;
   }
 
   /** How many permits of the semaphore are taken, without those that nobody of this process holds any more. */
@@ -144,22 +148,20 @@ export class PermitSource {
 
   hold({ settings, recorded }: PermitCall, turn: PermitTurn): HeldPermit {
     const permit = new HeldPermit(turn, settings, this, recorded);
-    this.watchdog.watch(permit);
+    this.live.add(permit);
+    this.watchdog.watch(turn);
     return permit;
   }
 
   /**
-   * Tells what the store answered within the `remaining` ms of lease, at their end at the latest; nothing where it was
+   * Tells what the store answered within the lease that is left, at its end at the latest; nothing where it was
    * not asked. `mayStay`: nobody relies on it that the store has the permit back by then.
    */
-  takeBack(
-    permit: HeldPermit,
-    remaining: number,
-    mayStay: boolean,
-    onTried: (answer?: PermitReleaseAnswer) => void,
-  ): void {
-    const { turn, ttl } = permit;
+  takeBack(permit: HeldPermit, mayStay: boolean, onTried: (answer?: PermitReleaseAnswer) => void): void {
+    const { turn } = permit;
     const { line, request } = turn;
+    const { ttl } = line.settings;
+    const remaining = turn.remaining();
     this.drop(permit);
     // `drain` has given it back.
     if (permit.lostError?.reason === 'shutdown') return onTried();
@@ -167,7 +169,7 @@ export class PermitSource {
       onTried();
       return line.passOn(turn);
     }
-    turn.over = true;
+    this.end(turn);
     line.giveBackKept();
     line.forgetIfIdle();
     if (remaining <= 0) {
@@ -178,6 +180,12 @@ export class PermitSource {
     this.giveBack(request, ttl, { held: true, limit }, onTried);
   }
 
+  /** Nobody of this process holds the permits any more. */
+  end(turn: PermitTurn): void {
+    turn.over = true;
+    this.watchdog.unwatch(turn);
+  }
+
   /** The answer to a release that no caller waits for says that the permit had been gone. */
   lostUnseen(error: PermitLostError): void {
     this.logger.warn(error.message, `${error.keys.join()} ${error.reason}`);
@@ -186,7 +194,7 @@ export class PermitSource {
   /** The permit stays taken at the store until the holder ends or its lease there does. */
   permitLost(permit: HeldPermit): void {
     const { turn } = permit;
-    turn.over = true;
+    this.end(turn);
     this.drop(permit);
     turn.line.forgetIfIdle();
   }
@@ -231,24 +239,47 @@ export class PermitSource {
       await Promise.race([empty, sleep(grace, undefined, { signal: over.signal }).catch(() => {})]);
       over.abort();
     }
-    for (const permit of this.watchdog.held) {
+    for (const permit of this.live.toArray()) {
       // The loss of another one may have ended it.
       if (permit.isOver) continue;
       permit.lose('shutdown');
-      this.giveBack(permit.turn.request, permit.ttl);
+      this.giveBack(permit.turn.request, permit.options.ttl);
     }
     if (this.releasing > 0) await new Promise<void>((resolve) => (this.released = resolve));
     this.retries.stop();
-    this.unsubscribe?.();
+    this.calls.whenConnected.delete(this.renewAll);
+  }
+
+  private renewalsAt(backend: LockBackend): RenewalCalls<PermitTurn> {
+    const { calls, store, eventSource: source } = this;
+    return {
+      backend,
+      source,
+      ticks: calls.ticks,
+      commandTimeout: calls.commandTimeout,
+      renew: (requests, answered, failed) => {
+        for (const [index, { grant, ttl }] of requests.entries()) {
+          const { request } = grant;
+          calls
+            .begin(() => store.renew({ ...request, ttl }))
+            .then(
+              (remaining) =>
+                answered(remaining === undefined ? { status: 'not-owner' } : { status: 'renewed', remaining }, index),
+              (error: unknown) => failed(calls.explain('renewal of a permit of semaphore', request.name, error), index),
+            );
+        }
+      },
+      renewed: (turn, sentAt, remaining, asked) =>
+        turn.renewed(sentAt, this.trusted(turn.request.name, remaining, asked), asked),
+    };
   }
 
   private get awaitsHolders(): boolean {
-    return Array.from(this.watchdog.held).some((permit) => !this.asking.has(permit));
+    return this.live.toArray().some((permit) => !this.asking.has(permit));
   }
 
   private drop(permit: HeldPermit): void {
-    if (permit.place) permit.turn.line.holders -= 1;
-    this.watchdog.unwatch(permit);
+    if (this.live.remove(permit)) permit.turn.line.holders -= 1;
     if (this.emptied && !this.awaitsHolders) this.emptied();
   }
 
@@ -260,4 +291,8 @@ export class PermitSource {
   grantedTooLate(name: string, ttl: number): PrimitiveBackendError {
     return this.calls.failure(ACQUISITION, name, `granted too late: the lease of ${ttl} ms had ended`);
   }
+}
+
+function shownOf(names: readonly string[]): string {
+  return `a permit of semaphore ${quoted(names)}`;
 }

@@ -45,6 +45,7 @@ export interface SemaphoreOptions {
 export interface SemaphoreSettings {
   readonly permits: number;
   readonly ttl: number;
+  readonly renewal: { readonly interval: number; readonly timeout: undefined };
   readonly wait: number;
   readonly count: number;
   readonly signal: AbortSignal | undefined;
@@ -65,6 +66,7 @@ const SEMAPHORE_OPTIONS = new OptionTable<SemaphoreOptions, SemaphoreSettings>(
   {
     permits: 0,
     ttl: 30_000,
+    renewal: { interval: 10_000, timeout: undefined },
     wait: 5_000,
     count: 1,
     signal: undefined,
@@ -101,7 +103,11 @@ export function semaphoreSettings(options: SemaphoreOptions): SemaphoreSettings 
   primitiveOption.require(permits > 0, 'permits', options.permits, 'how many permits the semaphore has');
   const most = Math.min(permits, MOST_AT_ONCE);
   primitiveOption.require(count <= most, 'count', count, `at most ${most}: the semaphore has ${permits} permits`);
-  return { ...settings, template: templateOf(options) };
+  return {
+    ...settings,
+    renewal: { interval: settings.ttl / 3, timeout: undefined },
+    template: templateOf(options),
+  };
 }
 
 function checked(options: SemaphoreLookup): SemaphoreSettings {

@@ -1,7 +1,6 @@
 import type { PrimitiveBackendError } from '../../errors/primitive-errors.js';
-import { currentInstant } from '../../timing/clock.js';
-import { LinkedList } from '../../timing/brief-collections.js';
-import { nextHeartbeat, type Timeout } from '../../timing/timeouts.js';
+import { nextHeartbeat, type Timeout, currentInstant } from '../../timing/clock.js';
+import { LinkedList, PlaceOf } from '../../timing/brief-collections.js';
 import type { PermitBid } from './permit-bid.js';
 import type { PermitSource } from './permit-source.js';
 
@@ -70,7 +69,7 @@ function numberOf(ticket: string): number {
 
 /** The waiters of this process at one semaphore, in the order of their tickets. */
 class Queue {
-  private readonly waiters = new LinkedList<PermitBid>();
+  private readonly waiters = new LinkedList<PlaceOf<PermitBid>>();
   private timer: Timeout | undefined;
   private beatAt = Infinity;
   private beating = false;
@@ -84,7 +83,7 @@ class Queue {
 
   add(bid: PermitBid, nextEnd: number): void {
     // A bid whose claim ended before it could confirm it asks again, and is a waiter already.
-    bid.queuePlace ??= this.waiters.push(bid);
+    bid.queuePlace ??= this.waiters.push(new PlaceOf(bid));
     this.beatIn(Math.min(BEAT, nextEnd + AFTER_END));
   }
 
@@ -133,7 +132,7 @@ class Queue {
         },
         (error: PrimitiveBackendError) => {
           this.beating = false;
-          for (const bid of this.waiters.toArray()) bid.beatFailed(error);
+          for (const { value } of this.waiters.toArray()) value.beatFailed(error);
           this.next(BEAT);
         },
       );
@@ -148,7 +147,7 @@ class Queue {
     const asked: PermitBid[] = [];
     const end = this.firstOther + OTHERS;
     let index = 0;
-    for (let place = this.waiters.firstPlace; place && index < end; place = place.after) {
+    for (let place = this.waiters.first; place && index < end; place = place.after) {
       if (index < OLDEST || index >= this.firstOther) asked.push(place.value);
       index += 1;
     }

@@ -105,10 +105,10 @@ export class SemaphoreService {
     const until = performance.now() + settings.wait;
     let permit = await this.take(key, settings);
     while (!permit.held) permit = await this.takeAgain(permit, settings, until);
-    permit.keepAwake();
     let result: T;
     try {
-      result = await frames.run({ service: this, permit, outer: openFrame(frames.getStore()) }, body, permit);
+      const around = frames.getStore();
+      result = await frames.run({ service: this, permit, outer: around && openFrame(around) }, body, permit);
     } catch (error) {
       await permit.finish(undefined).catch(() => {});
       throw error;
@@ -166,6 +166,7 @@ export class SemaphoreService {
     const until = performance.now() + settings.wait;
     let permit = await this.take(key, settings);
     while (!permit.held) permit = await this.takeAgain(permit, settings, until);
+    permit.letEnd();
     return permit;
   }
 
@@ -195,7 +196,6 @@ export class SemaphoreService {
 
 /** @throws PrimitiveKeyError */
 function nameOf(key: unknown): string {
-  const why = whyNotAName(key);
-  if (why) throw new PrimitiveKeyError(`Semaphore key is ${why}; give a string of one character or more`);
-  return key as string;
+  if (typeof key === 'string' && key !== '' && key.isWellFormed()) return key;
+  throw new PrimitiveKeyError(`Semaphore key is ${whyNotAName(key)}; give a string of one character or more`);
 }

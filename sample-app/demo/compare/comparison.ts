@@ -52,8 +52,11 @@ const PROCESSES = 3;
 const DATABASE_CONNECTIONS = 8;
 /** Milliseconds. */
 const DATABASE_LIMITS = { connectionTimeoutMillis: 5_000, query_timeout: 20_000 };
-/** Milliseconds: no stock report during the comparison. */
-const REPORT_INTERVAL = 3_600_000;
+/**
+ * Milliseconds, the longest: no report and no restocking during the comparison, whose faults strike when as many
+ * statements wait for the stock as there are orders. A report comes at the multiples of its interval.
+ */
+const NEVER = 2 ** 31 - 1;
 /** Locks that are taken before the times count, and those whose times count. */
 const LOCKS_BEFORE = 50;
 const LOCKS = 300;
@@ -167,7 +170,8 @@ export class Stage implements AsyncDisposable {
       LOCK_BACKEND: backend,
       LOCK_BACKEND_URL: lockServer.url,
       LOCK_TTL: String(LOCK_TTL),
-      REPORT_INTERVAL: String(REPORT_INTERVAL),
+      REPORT_INTERVAL: String(NEVER),
+      RESTOCK_INTERVAL: String(NEVER),
     };
     const starts = await Promise.allSettled(Array.from({ length: PROCESSES }, () => startShop(env)));
     const shops = starts.flatMap((start) => (start.status === 'fulfilled' ? [start.value] : []));

@@ -5,7 +5,6 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import type { LockBackend } from 'nest-redis-lock';
 import { etcd } from 'nest-redis-lock/etcd';
 import { askEtcd } from '../../support/etcd-requests.js';
 import { eventually } from '../../support/eventually.js';
@@ -18,6 +17,7 @@ import {
   startEtcdServer,
 } from '../../support/servers/etcd-server.js';
 import { removeDirectory, temporaryDirectory } from '../../support/servers/temporary-directory.js';
+import { openBackend, type OpenBackend } from '../../support/open-backend.js';
 
 /** How etcd signs the tokens of its users, with keys in the directory. */
 function signedTokens(directory: string): string {
@@ -148,7 +148,7 @@ describe('a server', () => {
       const url = `http://127.0.0.1:${(first.address() as AddressInfo).port}`;
       if (!listener) first.close();
       try {
-        const backend = etcd({ endpoints: [url, member.url], username: 'shop', password });
+        const backend = openBackend(etcd({ endpoints: [url, member.url], username: 'shop', password }));
         await using app = await startLockApp({ backend, cache: false, failFast: true, commandTimeout: 5_000 });
         expect(app.logger.matching(/the other 1 of 2 endpoints serve/)).toHaveLength(1);
         await app.locks.withLock('by the second', { wait: 20_000 }, async () => {});
@@ -159,7 +159,7 @@ describe('a server', () => {
 
     it('logs in again when the answer to its login breaks off', async () => {
       const proxy = await FaultProxy.start(Number(new URL(member.url).port));
-      const backend = etcd({ endpoints: `http://127.0.0.1:${proxy.port}`, username: 'shop', password });
+      const backend = openBackend(etcd({ endpoints: `http://127.0.0.1:${proxy.port}`, username: 'shop', password }));
       const app = await startLockApp({ backend, cache: false, failFast: false });
       try {
         const cut = proxy.cutReply('/v3/auth/authenticate');
@@ -277,7 +277,7 @@ describe('a server that is being stopped', () => {
 
   let server: EtcdServer;
   let gateway: Server;
-  let backend: LockBackend;
+  let backend: OpenBackend;
   /** Of the next transactions; of those that are sent together, where it says so. */
   let treatments: Treatment[] = [];
   let ofSeveral = false;
@@ -293,7 +293,7 @@ describe('a server that is being stopped', () => {
   beforeEach(() => {
     ofSeveral = false;
     const { port } = gateway.address() as AddressInfo;
-    backend = etcd({ endpoints: `http://127.0.0.1:${port}`, ttl: '9s' });
+    backend = openBackend(etcd({ endpoints: `http://127.0.0.1:${port}`, ttl: '9s' }));
   });
   afterEach(() => backend.close?.());
   afterAll(async () => {
@@ -359,7 +359,7 @@ describe('an answer that breaks off', () => {
 
   beforeEach(async () => {
     proxy = await FaultProxy.start(Number(new URL(server.url).port));
-    const backend = etcd({ endpoints: `http://127.0.0.1:${proxy.port}`, ttl: '9s' });
+    const backend = openBackend(etcd({ endpoints: `http://127.0.0.1:${proxy.port}`, ttl: '9s' }));
     app = await startLockApp({ backend, cache: false });
   });
   afterEach(async () => {

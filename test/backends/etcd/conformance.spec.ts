@@ -1,5 +1,5 @@
 import { etcd } from 'nest-redis-lock/etcd';
-import { conforms, type WorldKind } from '../../conformance/conforms.js';
+import { conforms, otherProcess, type WorldKind } from '../../conformance/conforms.js';
 import { endAllLeases } from '../../support/etcd-requests.js';
 import { FaultProxy } from '../../support/fault-proxy.js';
 import { startEtcdCluster } from '../../support/servers/etcd-server.js';
@@ -7,7 +7,8 @@ import { startEtcdCluster } from '../../support/servers/etcd-server.js';
 /** An etcd of one member behind a proxy. */
 const etcdWorld: WorldKind = {
   oneByOne: true,
-  faults: ['pause', 'restart', 'loseData', 'cut', 'loseReplies', 'killSession'],
+  without: ['downgrade', 'keep', 'list', 'ttl'],
+  faults: ['pause', 'restart', 'loseData', 'cut', 'loseReplies', 'fork', 'killSession'],
   start: async () => {
     const [server] = await startEtcdCluster(1);
     if (!server) throw new Error('the cluster has no member');
@@ -28,6 +29,7 @@ const etcdWorld: WorldKind = {
           await server.restart({ empty: true });
         },
         cut: async () => proxy.reset(),
+        fork: () => otherProcess('etcd', proxy.port),
         loseReplies: async () => {
           proxy.hold('reply');
           return async () => {

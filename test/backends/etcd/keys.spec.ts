@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
-import { type LockBackend, LockConfigError } from 'nest-redis-lock';
+import { LockConfigError } from 'nest-redis-lock';
 import type { QueueMessage } from 'nest-redis-lock/backend';
 import { etcd } from 'nest-redis-lock/etcd';
 import { askEtcd, keysOf } from '../../support/etcd-requests.js';
@@ -10,6 +10,7 @@ import { eventually } from '../../support/eventually.js';
 import { FaultProxy } from '../../support/fault-proxy.js';
 import { startLockApp } from '../../support/lock-app.js';
 import { type EtcdServer, startEtcdServer } from '../../support/servers/etcd-server.js';
+import { openBackend, type OpenBackend } from '../../support/open-backend.js';
 
 describe('keys', () => {
   let server: EtcdServer;
@@ -57,7 +58,7 @@ describe('keys', () => {
   });
 
   it('releases what a request has taken that was carried out after it was given up', async () => {
-    const backend = etcd({ endpoints: `http://127.0.0.1:${proxy.port}`, ttl: 2_000 });
+    const backend = openBackend(etcd({ endpoints: `http://127.0.0.1:${proxy.port}`, ttl: 2_000 }));
     await using app = await startLockApp({ backend, cache: false });
     const held = await app.locks.acquire('held meanwhile');
     const { lease, value } = (await keysOf(server.url)).find(({ key }) => key.endsWith('/held meanwhile/owner'))!;
@@ -89,11 +90,11 @@ describe('keys', () => {
   });
 
   it('trusts no grant that was made to an earlier session of its process', async () => {
-    const backend = etcd({ endpoints: server.url });
     const messages: QueueMessage[] = [];
-    const onMessage = (message: QueueMessage) => void messages.push(message);
+    const message = (each: QueueMessage) => void messages.push(each);
+    const backend = openBackend(etcd({ endpoints: server.url }), { process: 'two-sessions', message });
     try {
-      await backend.queue?.listen({ process: 'two-sessions', onMessage, onReconnect: () => {} });
+      await backend.queue?.listen();
       const ticket = 'two-sessions:1';
       await backend.acquire({ name: 'of this session', ticket, ttl: 10_000 });
       const earlier = await askEtcd<{ ID: string }>(server.url, '/v3/lease/grant', { TTL: 10 });
@@ -166,7 +167,7 @@ describe('keys', () => {
     };
     const never = createServer((request, response) => response.end(JSON.stringify(answers[request.url ?? ''] ?? {})));
     await new Promise<void>((resolve) => never.listen(0, '127.0.0.1', () => resolve()));
-    const backend = etcd({ endpoints: `http://127.0.0.1:${(never.address() as AddressInfo).port}` });
+    const backend = openBackend(etcd({ endpoints: `http://127.0.0.1:${(never.address() as AddressInfo).port}` }));
     try {
       const acquired = backend.acquire({ name: 'refused', ticket: 'process:1', ttl: 60_000 });
       await expect(acquired).rejects.toThrow('gave up after 100 tries');
@@ -240,7 +241,7 @@ describe('the sweep', () => {
 
   let server: EtcdServer;
   let gateway: Server;
-  let backend: LockBackend;
+  let backend: OpenBackend;
   /** Loses the reply to the next request of this path: etcd has carried it out. */
   let loseReply: string | undefined;
   /** Runs when etcd has listed the keys of a lease, before the process gets the list. */
@@ -262,7 +263,7 @@ describe('the sweep', () => {
     onList = async () => {};
     onDelete = async () => {};
     const { port } = gateway.address() as AddressInfo;
-    backend = etcd({ endpoints: `http://127.0.0.1:${port}`, ttl: `${SESSION}s` });
+    backend = openBackend(etcd({ endpoints: `http://127.0.0.1:${port}`, ttl: `${SESSION}s` }));
   });
   afterEach(() => backend.close());
   afterAll(async () => {
@@ -383,12 +384,12 @@ describe('the sweep', () => {
 
 it('opens one session where those who learn of the end of the last one ask at once', async () => {
   await using server = await startEtcdServer();
-  const backend = etcd({ endpoints: server.url, ttl: '2s' });
+  const lost = () => void (again ??= acquire('again'));
+  const backend = openBackend(etcd({ endpoints: server.url, ttl: '2s' }), { lost });
   const acquire = (name: string) => backend.acquire({ name, ticket: `process:${name}`, ttl: 10_000 });
   let again: ReturnType<typeof acquire> | undefined;
   try {
     await acquire('lost');
-    backend.onLost?.(() => void (again ??= acquire('again')));
     // A freeze beyond the session: its end is noticed by the next call.
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2_100);
     expect(await acquire('next')).toMatchObject({ status: 'granted' });

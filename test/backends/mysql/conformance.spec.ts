@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { createConnection } from 'mysql2/promise';
 import type { LockBackend } from 'nest-redis-lock';
 import { getLock, leaseTable } from 'nest-redis-lock/mysql';
-import { conforms, type WorldKind } from '../../conformance/conforms.js';
+import { conforms, otherProcess, SESSIONS_LEAVE_OUT, type WorldKind } from '../../conformance/conforms.js';
 import { eventually } from '../../support/eventually.js';
 import { FaultProxy } from '../../support/fault-proxy.js';
 import { startMariadbServer } from '../../support/servers/mariadb-server.js';
@@ -18,7 +18,8 @@ function isStopped(pid: number): boolean {
 /** A MariaDB server behind a proxy. Each backend is a user of its own. */
 function mariadbWorld(open: (url: string) => LockBackend, sessions: boolean): WorldKind {
   return {
-    faults: ['pause', 'restart', 'cut', 'loseReplies', ...(sessions ? (['killSession'] as const) : [])],
+    without: sessions ? SESSIONS_LEAVE_OUT : ['acquireSeveral', 'downgrade', 'list', 'queue'],
+    faults: ['pause', 'restart', 'cut', 'loseReplies', 'fork', ...(sessions ? (['killSession'] as const) : [])],
     start: async () => {
       const server = await startMariadbServer();
       const proxy = await FaultProxy.start(server.port);
@@ -45,6 +46,7 @@ function mariadbWorld(open: (url: string) => LockBackend, sessions: boolean): Wo
           },
           restart: () => server.restart(),
           cut: async () => proxy.reset(),
+          fork: () => otherProcess(sessions ? 'mysql-get-lock' : 'mysql', server.port),
           loseReplies: async () => {
             proxy.hold('reply');
             return async () => {

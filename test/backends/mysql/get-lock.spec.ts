@@ -6,12 +6,12 @@ import {
   type Connection as Front,
 } from 'mysql2';
 import { type Connection, createConnection } from 'mysql2/promise';
-import type { LockBackend } from 'nest-redis-lock';
 import { getLock } from 'nest-redis-lock/mysql';
 import { eventually } from '../../support/eventually.js';
 import { Gate } from '../../support/gate.js';
 import { type LockApp, startLockApp } from '../../support/lock-app.js';
 import { type MariadbServer, startMariadbServer } from '../../support/servers/mariadb-server.js';
+import { openBackend, type OpenBackend } from '../../support/open-backend.js';
 
 describe('names', () => {
   let server: MariadbServer;
@@ -91,7 +91,7 @@ describe('names', () => {
 describe('sessions', () => {
   let server: MariadbServer;
   let admin: Connection;
-  const opened: LockBackend[] = [];
+  const opened: OpenBackend[] = [];
   beforeAll(async () => {
     server = await startMariadbServer();
     admin = await createConnection(server.url);
@@ -102,13 +102,13 @@ describe('sessions', () => {
     await server.stop();
   });
 
-  function backendOf(url: string, options = {}): LockBackend {
-    const backend = getLock(url, { sessions: 1, ...options });
+  function backendOf(url: string, options = {}): OpenBackend {
+    const backend = openBackend(getLock(url, { sessions: 1, ...options }));
     opened.push(backend);
     return backend;
   }
 
-  const acquire = (backend: LockBackend, name: string, ticket = `${randomUUID()}:1`) =>
+  const acquire = (backend: OpenBackend, name: string, ticket = `${randomUUID()}:1`) =>
     backend.acquire({ name, ticket, ttl: 60_000 });
 
   async function newUser(limits = ''): Promise<{ url: string; sessions: () => Promise<readonly number[]> }> {
@@ -165,7 +165,7 @@ describe('sessions', () => {
 
   it('has no lock of which it learnt together with the end of its session', async () => {
     const other = backendOf(server.url);
-    await other.start?.({ commandTimeout: 10_000, report: () => {} });
+    await other.start?.();
     const proxy = await holdGrants(server.port);
     const backend = backendOf(proxy.url);
     const ticket = `${randomUUID()}:1`;

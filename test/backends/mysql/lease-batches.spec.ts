@@ -1,20 +1,20 @@
 import { randomUUID } from 'node:crypto';
 import { createPool as createCallbackPool } from 'mysql2';
 import { createPool, type Pool, type PoolOptions } from 'mysql2/promise';
-import type { LockBackend } from 'nest-redis-lock';
 import type { AcquireAnswer } from 'nest-redis-lock/backend';
 import { leaseTable } from 'nest-redis-lock/mysql';
 import { eventually } from '../../support/eventually.js';
 import { FaultProxy } from '../../support/fault-proxy.js';
 import { startMariadbServer, type MariadbServer } from '../../support/servers/mariadb-server.js';
+import { openBackend, type OpenBackend } from '../../support/open-backend.js';
 
 let server: MariadbServer;
 let admin: Pool;
-let backend: LockBackend;
+let backend: OpenBackend;
 beforeAll(async () => {
   server = await startMariadbServer();
   admin = createPool({ uri: server.url, connectionLimit: 5 });
-  backend = leaseTable(server.url);
+  backend = openBackend(leaseTable(server.url));
 }, 60_000);
 afterAll(async () => {
   await backend.close();
@@ -58,7 +58,7 @@ function interrupted(pattern: RegExp, act: () => Promise<unknown>, part = '') {
       void (now ? act() : Promise.resolve()).then(() => void query(options, answered));
     }) as never;
   });
-  return { on: leaseTable(pool), acted: () => acted, end: () => pool.promise().end() };
+  return { on: openBackend(leaseTable(pool)), acted: () => acted, end: () => pool.promise().end() };
 }
 
 describe('calls of one turn', () => {
@@ -136,7 +136,7 @@ describe('calls of one turn', () => {
   });
 
   it('of two processes for the same names never both own one', async () => {
-    const rival = leaseTable(server.url);
+    const rival = openBackend(leaseTable(server.url));
     const names = newNames(40);
     const last = new Map<string, number>();
     let granted = 0;
@@ -196,7 +196,7 @@ describe('releases of one turn', () => {
     [', also where the pool counts changed rows', { flags: ['-FOUND_ROWS'] }],
   ])('say which names the tickets did not own%s', async (_where, options: PoolOptions) => {
     const pool = createPool({ uri: server.url, ...options });
-    const on = leaseTable(pool);
+    const on = openBackend(leaseTable(pool));
     const holds = newHolds(10);
     const [unknown, ended, forced, foreign, ...owned] = holds as [Held, Held, Held, Held, ...Held[]];
     await takeAll([forced, foreign, ...owned]);
@@ -287,7 +287,7 @@ describe('a transaction of somebody else', () => {
   }, 60_000);
 
   it('that locks another row delays no call', async () => {
-    const on = leaseTable(server.url, { table: 'small' });
+    const on = openBackend(leaseTable(server.url, { table: 'small' }));
     const [other, ...holds] = newHolds(30) as [Held, ...Held[]];
     await takeAll([other, ...holds], { on });
     await releaseAll(holds, on);
@@ -313,7 +313,7 @@ it.each([
   const pool = createPool({ uri: server.url, connectionLimit: 1, ...options });
   await pool.query(setting);
   const table = `t${randomUUID().slice(0, 8)}`;
-  const on = leaseTable(pool, { table });
+  const on = openBackend(leaseTable(pool, { table }));
   const ticket = () => `${randomUUID()}-ß😀:1`;
   let before: readonly AcquireAnswer[] = [];
   for (let round = 0; round < 3; round += 1) {
@@ -335,7 +335,7 @@ it.each([
 
 it('a connection that is cut in mid batch fails its calls, and grants no token twice', async () => {
   const proxy = await FaultProxy.start(server.port);
-  const on = leaseTable(`mysql://root@127.0.0.1:${proxy.port}/test`);
+  const on = openBackend(leaseTable(`mysql://root@127.0.0.1:${proxy.port}/test`));
   const holds = newHolds(20);
   await takeAll(holds, { on });
   await releaseAll(holds, on);

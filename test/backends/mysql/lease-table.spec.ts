@@ -2,19 +2,19 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createPool as createCallbackPool } from 'mysql2';
 import { createPool, type Pool } from 'mysql2/promise';
-import type { LockBackend } from 'nest-redis-lock';
 import { getLock, leaseTable } from 'nest-redis-lock/mysql';
 import { eventually } from '../../support/eventually.js';
 import { type MariadbServer, startMariadbServer } from '../../support/servers/mariadb-server.js';
+import { openBackend, type OpenBackend } from '../../support/open-backend.js';
 
 describe('the lease table', () => {
   let server: MariadbServer;
   let pool: Pool;
-  let backend: LockBackend;
+  let backend: OpenBackend;
   beforeAll(async () => {
     server = await startMariadbServer();
     pool = createPool({ uri: server.url, connectionLimit: 5 });
-    backend = leaseTable(server.url);
+    backend = openBackend(leaseTable(server.url));
   }, 60_000);
   afterAll(async () => {
     await backend.close();
@@ -107,10 +107,10 @@ describe('the lease table', () => {
     it('tells the label of its owner', async () => {
       const name = newName();
       const { ticket } = await take(name);
-      const process = ticket.slice(0, ticket.lastIndexOf(':'));
-      await backend.label?.({ process, label: 'shop@host 🛒', ttl: 60_000 });
+      const module = openBackend(backend, { process: ticket.slice(0, ticket.lastIndexOf(':')) });
+      await module.label?.('shop@host 🛒', 60_000);
       expect(await backend.inspect({ name })).toMatchObject({ owner: ticket, label: 'shop@host 🛒', waiting: 0 });
-      await backend.label?.({ process, label: '', ttl: 0 });
+      await module.label?.('', 0);
       expect(await backend.inspect({ name })).not.toHaveProperty('label');
     });
   });
@@ -158,10 +158,14 @@ describe('the lease table', () => {
   it('the names of one prefix are not those of another', async () => {
     const request = { name: 'same', ttl: 10_000 };
     const [none, shop, blog] = [newTicket(), newTicket(), newTicket()];
+    const [ofShop, ofBlog] = ['shop', 'blog'].map((prefix) => openBackend(backend, { prefix })) as [
+      OpenBackend,
+      OpenBackend,
+    ];
     expect((await backend.acquire({ ...request, ticket: none })).status).toBe('granted');
-    expect((await backend.acquire({ ...request, ticket: shop, prefix: 'shop' })).status).toBe('granted');
-    expect((await backend.acquire({ ...request, ticket: blog, prefix: 'blog' })).status).toBe('granted');
-    expect((await backend.inspect({ name: 'same', prefix: 'shop' }))?.owner).toBe(shop);
+    expect((await ofShop.acquire({ ...request, ticket: shop })).status).toBe('granted');
+    expect((await ofBlog.acquire({ ...request, ticket: blog })).status).toBe('granted');
+    expect((await ofShop.inspect({ name: 'same' }))?.owner).toBe(shop);
   });
 
   describe('processes that wait', () => {
@@ -246,7 +250,7 @@ describe('a row that a transaction of somebody else keeps locked', () => {
   /** The rows that a statement names. */
   const idsOf = (sql: string) => new Set(sql.match(/x'[0-9a-f]{64}'/g));
 
-  const takeAndRelease = async (on: LockBackend, name: string) => {
+  const takeAndRelease = async (on: OpenBackend, name: string) => {
     const ticket = newTicket();
     // A release that is refused while many wait for the row is not repeated here.
     const { status } = await on.acquire({ name, ticket, ttl: 3_000 });
@@ -260,7 +264,7 @@ describe('a row that a transaction of somebody else keeps locked', () => {
   ])('goes apart from those of the other names, %s', async (_when, waitTimeout) => {
     const table = `locks_${waitTimeout}`;
     const { pool, sent } = spied(waitTimeout);
-    const on = leaseTable(pool, { table });
+    const on = openBackend(leaseTable(pool, { table }));
     const names = Array.from({ length: 20 }, () => `name-${randomUUID()}`);
     const stuck = names[9] as string;
     await Promise.all(names.map((name) => takeAndRelease(on, name)));
@@ -320,7 +324,7 @@ describe('a row that a transaction of somebody else keeps locked', () => {
 
   it('shares statements again once it is free', async () => {
     const { pool, sent } = spied(1);
-    const on = leaseTable(pool, { table: 'freed' });
+    const on = openBackend(leaseTable(pool, { table: 'freed' }));
     const names = Array.from({ length: 10 }, () => `name-${randomUUID()}`);
     await Promise.all(names.map((name) => takeAndRelease(on, name)));
     const id = await idOf('freed', names[4] as string);
@@ -339,7 +343,7 @@ describe('a row that a transaction of somebody else keeps locked', () => {
 
   it('fails its own renewal, and no other of its batch', async () => {
     const { pool, sent } = spied(1);
-    const on = leaseTable(pool);
+    const on = openBackend(leaseTable(pool));
     const holds = Array.from({ length: 10 }, () => ({ name: `name-${randomUUID()}`, ticket: newTicket() }));
     await Promise.all(holds.map(({ name, ticket }) => on.acquire({ name, ticket, ttl: 5_000 })));
     const requests = holds.map(({ name, ticket }) => ({ name, ticket, ttl: TTL }));
@@ -363,7 +367,7 @@ describe('a row that a transaction of somebody else keeps locked', () => {
   });
 
   it('of the fencing tokens of GET_LOCK ends no session', async () => {
-    const on = getLock(server.url, { sessions: 1 });
+    const on = openBackend(getLock(server.url, { sessions: 1 }));
     const [held, stuck] = [`name-${randomUUID()}`, `name-${randomUUID()}`];
     await takeAndRelease(on, stuck);
     const [rows] = await admin.query('SELECT id FROM nest_redis_lock_tokens');

@@ -3,12 +3,12 @@ import { inspect } from 'node:util';
 import getPort from 'get-port';
 import { createPool as createCallbackPool } from 'mysql2';
 import { createPool, type Pool, type PoolOptions } from 'mysql2/promise';
-import type { LockBackend } from 'nest-redis-lock';
 import { getLock, leaseTable, type MysqlConnection } from 'nest-redis-lock/mysql';
 import { eventually } from '../../support/eventually.js';
 import { FaultProxy } from '../../support/fault-proxy.js';
 import { type LockApp, startLockApp } from '../../support/lock-app.js';
 import { type MariadbServer, startMariadbServer } from '../../support/servers/mariadb-server.js';
+import { openBackend, type OpenBackend } from '../../support/open-backend.js';
 
 describe('a pool of the application', () => {
   let server: MariadbServer;
@@ -23,7 +23,7 @@ describe('a pool of the application', () => {
   });
 
   const newTicket = () => `${randomUUID()}:1`;
-  const take = (backend: LockBackend, name: string, ticket = newTicket()) =>
+  const take = (backend: OpenBackend, name: string, ticket = newTicket()) =>
     backend.acquire({ name, ticket, ttl: 60_000 });
 
   /** Runs `use` while the application has the only connection of the pool. */
@@ -43,7 +43,7 @@ describe('a pool of the application', () => {
       ['no further call may wait in the pool', { queueLimit: 1 }],
     ])('a lease is taken, renewed and released, where %s', async (_where, options) => {
       await starved(options, async (pool) => {
-        const backend = leaseTable(pool);
+        const backend = openBackend(leaseTable(pool));
         const waiting = 'queueLimit' in options ? pool.query('SELECT 1') : undefined;
         const [name, ticket] = [randomUUID(), newTicket()];
         expect(await take(backend, name, ticket)).toMatchObject({ status: 'granted' });
@@ -64,7 +64,7 @@ describe('a pool of the application', () => {
       let acquired = 0;
       pool.on('enqueue', () => (enqueued += 1));
       pool.on('acquire', () => (acquired += 1));
-      const backend = leaseTable(pool);
+      const backend = openBackend(leaseTable(pool));
       for (let tries = 0; tries < 20; tries += 1) await take(backend, randomUUID());
       expect(enqueued).toBe(1);
       expect(acquired).toBe(0);
@@ -78,11 +78,11 @@ describe('a pool of the application', () => {
     });
 
     it('getLock(pool) tells who has a name', async () => {
-      const holder = getLock(server.url);
+      const holder = openBackend(getLock(server.url));
       const [name, ticket] = [randomUUID(), newTicket()];
       await take(holder, name, ticket);
       await starved({}, async (pool) => {
-        const backend = getLock(pool);
+        const backend = openBackend(getLock(pool));
         expect(await take(backend, name)).toMatchObject({ status: 'busy', owner: ticket });
         expect(await backend.release({ name, ticket: newTicket() })).toMatchObject({ status: 'taken' });
         await backend.close();
@@ -150,7 +150,7 @@ describe('a pool of the application', () => {
   );
 
   it('names an exhausted pool as the reason why there is no answer', async () => {
-    const backend = leaseTable({ uri: server.url, connectionLimit: 1 });
+    const backend = openBackend(leaseTable({ uri: server.url, connectionLimit: 1 }));
     const names = [randomUUID(), randomUUID()] as const;
     for (const name of names) await take(backend, name);
     expect(backend.diagnose?.()?.message).toMatch('does not answer; is it busy or paused');
@@ -169,7 +169,7 @@ describe('a pool of the application', () => {
 
   it('gives up a statement that gets no connection in time, and does not send it later', async () => {
     const proxy = await FaultProxy.start(server.port);
-    const backend = leaseTable({ uri: `mysql://root@127.0.0.1:${proxy.port}/test`, connectionLimit: 1 });
+    const backend = openBackend(leaseTable({ uri: `mysql://root@127.0.0.1:${proxy.port}/test`, connectionLimit: 1 }));
     await take(backend, 'before');
     proxy.hold();
     const first = take(backend, 'first');

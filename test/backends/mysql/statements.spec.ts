@@ -2,11 +2,11 @@ import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import { createPool, type Pool, type PoolOptions } from 'mysql2/promise';
-import type { LockBackend } from 'nest-redis-lock';
-import type { Notice } from 'nest-redis-lock/backend';
+import type { LockBackend, Notice } from 'nest-redis-lock/backend';
 import { getLock, leaseTable, mysql } from 'nest-redis-lock/mysql';
 import { eventually } from '../../support/eventually.js';
 import { type MariadbServer, startMariadbServer } from '../../support/servers/mariadb-server.js';
+import { openBackend, type OpenBackend } from '../../support/open-backend.js';
 
 describe('prepared statements', () => {
   let server: MariadbServer;
@@ -28,7 +28,7 @@ describe('prepared statements', () => {
   }
 
   /** Takes a name, meets itself as another ticket, and releases it; answers the first token. */
-  async function cycle(backend: LockBackend, name: string = randomUUID(), ticket = newTicket()): Promise<number> {
+  async function cycle(backend: OpenBackend, name: string = randomUUID(), ticket = newTicket()): Promise<number> {
     const taken = await backend.acquire({ name, ticket, ttl: 60_000 });
     if (taken.status !== 'granted') throw new Error(`"${name}" is ${taken.status}`);
     const other = await backend.acquire({ name, ticket: newTicket(), ttl: 60_000 });
@@ -39,7 +39,7 @@ describe('prepared statements', () => {
     return taken.tokens.first;
   }
 
-  async function cyclesOfOneName(backend: LockBackend, count = 3): Promise<void> {
+  async function cyclesOfOneName(backend: OpenBackend, count = 3): Promise<void> {
     const name = randomUUID();
     let last = 0;
     for (let index = 0; index < count; index += 1) {
@@ -74,8 +74,8 @@ describe('prepared statements', () => {
   }
 
   it('the server prepares two statements for each connection, however many names and leases there are', async () => {
-    const backend = leaseTable({ uri: server.url, connectionLimit: 1 });
-    await backend.start?.({ report: () => {} } as never);
+    const backend = openBackend(leaseTable({ uri: server.url, connectionLimit: 1 }));
+    await backend.start?.();
     const [prepared, executed] = [await status('Com_stmt_prepare'), await status('Com_stmt_execute')];
     for (let index = 0; index < 30; index += 1) {
       const ticket = newTicket();
@@ -92,7 +92,7 @@ describe('prepared statements', () => {
   it('statements on a pool of the application stay text', async () => {
     const pool = createPool({ uri: server.url, connectionLimit: 1 });
     const prepared = await status('Com_stmt_prepare');
-    await cyclesOfOneName(leaseTable(pool));
+    await cyclesOfOneName(openBackend(leaseTable(pool)));
     expect(await status('Com_stmt_prepare')).toBe(prepared);
     await pool.end();
   });
@@ -103,7 +103,7 @@ describe('prepared statements', () => {
     ];
     await admin.query('SET GLOBAL max_prepared_stmt_count = 0');
     try {
-      const backend = leaseTable(server.url);
+      const backend = openBackend(leaseTable(server.url));
       await cyclesOfOneName(backend);
       await backend.close();
     } finally {
@@ -131,7 +131,7 @@ describe('prepared statements', () => {
       ],
     ])('%s, statements go as text after the first refusal', async (_what, spoil) => {
       const proxy = await spoilingProxy(spoil);
-      const backend = leaseTable({ uri: proxy.url, connectionLimit: 1 });
+      const backend = openBackend(leaseTable({ uri: proxy.url, connectionLimit: 1 }));
       await cyclesOfOneName(backend, 10);
       expect(proxy.spoiled()).toBe(1);
       // The statement that the server did not know by its number is not kept.
@@ -142,7 +142,7 @@ describe('prepared statements', () => {
   });
 
   it('a connection that the server has ended is followed by one that prepares anew', async () => {
-    const backend = leaseTable({ uri: server.url, connectionLimit: 1 });
+    const backend = openBackend(leaseTable({ uri: server.url, connectionLimit: 1 }));
     const name = randomUUID();
     const first = await cycle(backend, name);
     await admin.query('FLUSH TABLES');
@@ -159,7 +159,7 @@ describe('prepared statements', () => {
   });
 
   it('the table may be dropped and made again while its statements are prepared', async () => {
-    const backend = leaseTable({ uri: server.url, connectionLimit: 1 }, { table: 'dropped_locks' });
+    const backend = openBackend(leaseTable({ uri: server.url, connectionLimit: 1 }, { table: 'dropped_locks' }));
     await cyclesOfOneName(backend);
     await admin.query('DROP TABLE dropped_locks');
     await cyclesOfOneName(backend);
@@ -176,14 +176,16 @@ describe('prepared statements', () => {
       ['speak latin1', { charset: 'LATIN1_SWEDISH_CI' }],
       ['return decimals as numbers', { decimalNumbers: true }],
     ])('%s', async (_what, options) => {
-      const backend = leaseTable({ uri: server.url, connectionLimit: 1, ...options });
+      const backend = openBackend(leaseTable({ uri: server.url, connectionLimit: 1, ...options }));
       await cyclesOfOneName(backend);
       await backend.close();
     });
   });
 
   it('names and tickets of any characters are kept as they are', async () => {
-    const backend = leaseTable({ uri: server.url, charset: 'LATIN1_SWEDISH_CI' }, { table: 'shown_locks' });
+    const backend = openBackend(
+      leaseTable({ uri: server.url, charset: 'LATIN1_SWEDISH_CI' }, { table: 'shown_locks' }),
+    );
     const names = [`Lagerplätze 📦 ${'ж'.repeat(300)}`, `it's "?" \\ :id`, ''];
     for (const name of names) {
       await cycle(backend, name);
@@ -209,11 +211,11 @@ describe('modes of the server', () => {
   });
 
   const newTicket = () => `${randomUUID()}:1`;
-  const take = (backend: LockBackend, name: string, ticket = newTicket(), ttl = 10_000) =>
+  const take = (backend: OpenBackend, name: string, ticket = newTicket(), ttl = 10_000) =>
     backend.acquire({ name, ticket, ttl });
 
   /** A name is taken by one ticket at a time, also after a lease has ended, and tokens rise. */
-  async function excludes(backend: LockBackend): Promise<void> {
+  async function excludes(backend: OpenBackend): Promise<void> {
     const name = randomUUID();
     const short = await take(backend, name, newTicket(), 50);
     let next = await take(backend, name);
@@ -235,7 +237,7 @@ describe('modes of the server', () => {
       ['casts nothing', { typeCast: false }],
     ])('may be one that %s', async (_what, options) => {
       const pool = createPool({ uri: server.url, ...options });
-      await excludes(leaseTable(pool));
+      await excludes(openBackend(leaseTable(pool)));
       await pool.end();
     });
 
@@ -250,13 +252,13 @@ describe('modes of the server', () => {
     ])('may have sessions with SET %s', async (setting) => {
       const pool = createPool({ uri: server.url, connectionLimit: 1 });
       await pool.query(`SET ${setting}`);
-      await excludes(leaseTable(pool));
+      await excludes(openBackend(leaseTable(pool)));
       await pool.end();
     });
 
     it('must not have a connection inside a transaction, with whose rollback a lock would end', async () => {
       const pool = createPool({ uri: server.url, connectionLimit: 1 });
-      const backend = leaseTable(pool);
+      const backend = openBackend(leaseTable(pool));
       const name = randomUUID();
       await pool.query('BEGIN');
       await expect(take(backend, name)).rejects.toThrow('inside a transaction');
@@ -267,7 +269,7 @@ describe('modes of the server', () => {
 
   describe('a transaction of somebody else', () => {
     it('that locks the row for a moment delays the answer', async () => {
-      const backend = leaseTable(server.url);
+      const backend = openBackend(leaseTable(server.url));
       const [one, two] = [randomUUID(), randomUUID()];
       await Promise.all([take(backend, one), take(backend, two)]);
       const foreign = await admin.getConnection();
@@ -283,7 +285,7 @@ describe('modes of the server', () => {
 
   describe('rows', () => {
     it('that nobody has used for a while are deleted, and their tokens do not come again', async () => {
-      const backend = leaseTable(server.url, { table: 'test.swept', keepRows: 1_000 });
+      const backend = openBackend(leaseTable(server.url, { table: 'test.swept', keepRows: 1_000 }));
       const name = randomUUID();
       const ticket = newTicket();
       const before = await take(backend, name, ticket);
@@ -307,9 +309,11 @@ describe('modes of the server', () => {
     const user = `u${randomUUID().slice(0, 8)}`;
     await admin.query(`CREATE USER ${user}@'%'`);
     await admin.query(`GRANT ALL ON test.kept TO ${user}@'%'`);
-    const backend = leaseTable(server.url.replace('root', user), { table: 'kept', keepRows: 1_000 });
     const notices: Notice[] = [];
-    await backend.start?.({ commandTimeout: 10_000, report: (notice) => void notices.push(notice) });
+    const backend = openBackend(leaseTable(server.url.replace('root', user), { table: 'kept', keepRows: 1_000 }), {
+      report: (notice) => void notices.push(notice),
+    });
+    await backend.start?.();
     await admin.query(`REVOKE DELETE ON test.kept FROM ${user}@'%'`);
     await take(backend, randomUUID(), newTicket(), 1);
     const deletions = async () => {
@@ -330,7 +334,7 @@ describe('modes of the server', () => {
   describe('names what is missing in one line', () => {
     const start = async (backend: LockBackend): Promise<void> => {
       try {
-        await backend.start?.({ commandTimeout: 1_000, report: () => {} });
+        await openBackend(backend).start?.();
       } catch (error) {
         throw backend.diagnose?.(error) ?? error;
       } finally {

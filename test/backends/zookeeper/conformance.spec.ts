@@ -1,12 +1,13 @@
 import { zookeeper } from 'nest-redis-lock/zookeeper';
-import { conforms, type WorldKind } from '../../conformance/conforms.js';
+import { conforms, otherProcess, type WorldKind } from '../../conformance/conforms.js';
 import { FaultProxy } from '../../support/fault-proxy.js';
 import { startZooKeeperServer } from '../../support/servers/zookeeper-server.js';
 import { endSession, sessionsWithNodes } from './one-zookeeper.js';
 
 /** A standalone server behind a proxy. */
 const zookeeperWorld: WorldKind = {
-  faults: ['pause', 'restart', 'cut', 'loseReplies', 'killSession'],
+  without: ['acquireSeveral', 'downgrade', 'keep', 'list', 'ttl'],
+  faults: ['pause', 'restart', 'cut', 'loseReplies', 'fork', 'killSession'],
   start: async () => {
     const server = await startZooKeeperServer();
     const proxy = await FaultProxy.start(server.port);
@@ -19,6 +20,7 @@ const zookeeperWorld: WorldKind = {
         },
         restart: () => server.restart(),
         cut: async () => proxy.reset(),
+        fork: () => otherProcess('zookeeper', server.port),
         loseReplies: async () => {
           proxy.hold('reply');
           return async () => {

@@ -8,7 +8,7 @@ import { connectPeer } from './peers/catalogue.mjs';
 import { deleteByPrefix, setMany, startReading, stopReading } from './prefix-deletion.mjs';
 import { countOld, fill, invalidate, storeOld } from './rows.mjs';
 import { wantAtOnce } from './stampede.mjs';
-import { coldMisses, hits } from './throughput.mjs';
+import { coldMisses, hits, mixed } from './throughput.mjs';
 import { beginRace, endRace, joinRace } from './write-race.mjs';
 
 /** What a process with a cache can be asked: each is given the cache and settings, and answers figures. */
@@ -24,6 +24,7 @@ const OPERATIONS = {
   invalidateOne,
   joinRace,
   lookUpAbsent,
+  mixed,
   outageReport,
   readWhileTheyRunOut,
   setMany,

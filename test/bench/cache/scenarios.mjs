@@ -67,6 +67,14 @@ export const SCENARIOS = [
     callers: 100,
     unit: { one: 'miss', many: 'misses' },
   }),
+  throughput({
+    title: 'hits and cold misses, half and half, 100,000 keys, 100 callers',
+    note: 'Every other call reads one of 100,000 stored keys, the next one a key that nobody has read before.',
+    peers: SECOND_LEVEL,
+    operation: 'mixed',
+    keys: 100_000,
+    callers: 100,
+  }),
   stampede({
     title: 'stampede, 1 process × 1000 callers, loader 200 ms',
     note: 'All want one key that is not there, at the same moment.',

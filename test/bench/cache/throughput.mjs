@@ -10,7 +10,7 @@ const WARM_UP = 1_000;
 
 /**
  * Reads without pause from one process, in short slices taken in turn: a round is cut into them. `operation` is `hits`
- * (of `keys` stored keys) or `coldMisses`.
+ * (of `keys` stored keys), `coldMisses`, or `mixed`: half of the calls are the one, half the other.
  */
 export function throughput({
   title,
@@ -40,8 +40,8 @@ export function throughput({
     },
     async round(peer, { control, opened }) {
       await control.reset();
-      const { loads = 0, ...figures } = await opened.call(operation, { ...load, keys, prefix: peer, ms: SLICE });
-      if (loads > 0) throw new Error(`${loads} loader calls among the hits`);
+      const { wrongLoads = 0, ...figures } = await opened.call(operation, { ...load, keys, prefix: peer, ms: SLICE });
+      if (wrongLoads > 0) throw new Error(`${wrongLoads} loader calls among the hits`);
       const { commands, cpu } = await control.statistics();
       const milliseconds = { p50: figures.p50 / 1_000, p99: figures.p99 / 1_000 };
       const latencies = fromMemory ? { p50: figures.p50, p99: figures.p99 } : milliseconds;
@@ -79,42 +79,72 @@ const STORING = 20;
 
 /** Reads what is stored. `timed`: one call in this number is timed, and the event loop gets a turn now and then. */
 export async function hits(cache, { keys, callers, ms, prefix, timed = 1 }) {
-  let loads = 0;
-  const loader = async () => {
-    loads += 1;
-    return rowOf(0, NEW);
-  };
+  const stored = storedReader(cache, prefix, keys);
   const measured = await measure(callers, ms, async (caller, round, recorder) => {
     const first = caller * 7_919 + round * 104_729;
     for (let index = 0; index < timed; index++) {
       const begin = process.hrtime.bigint();
-      await cache.getOrSet(`${prefix}:${(first + index * 31) % keys}`, loader, { ttl: TTL });
+      await stored.read(first + index * 31);
       if (index === 0) recorder.record(Number(process.hrtime.bigint() - begin));
     }
     // A first level answers without ever leaving the queue of microtasks.
     if (timed > 1 && round % 16 === 0) await turn();
     return timed;
   });
-  return { ...measured, loads };
+  return { ...measured, wrongLoads: stored.loads };
 }
-
-let next = 0;
 
 /** Reads what nobody has read before: every call has to load. */
 export async function coldMisses(cache, { callers, ms }) {
   const measured = await measure(callers, ms, async (_caller, _round, recorder) => {
-    const id = `${process.pid}:${next++}`;
-    const loader = async () => {
-      await turn();
-      return rowOf(id, NEW);
-    };
     const begin = process.hrtime.bigint();
-    await cache.getOrSet(`cold:${id}`, loader, { ttl: TTL });
+    await readNew(cache);
     recorder.record(Number(process.hrtime.bigint() - begin));
     return 1;
   });
   await sleep(STORING);
   return measured;
+}
+
+/**
+ * Every other call of a caller reads what is stored, and the next one what nobody has read before. A call that gets no
+ * answer in time on a busy machine loads, too.
+ */
+export async function mixed(cache, { keys, callers, ms, prefix }) {
+  const stored = storedReader(cache, prefix, keys);
+  const measured = await measure(callers, ms, async (caller, round, recorder) => {
+    const begin = process.hrtime.bigint();
+    if ((caller + round) % 2 === 0) await stored.read(caller * 7_919 + round * 104_729);
+    else await readNew(cache);
+    recorder.record(Number(process.hrtime.bigint() - begin));
+    return 1;
+  });
+  await sleep(STORING);
+  return measured;
+}
+
+/** Reads the stored keys by number, and counts the calls of the loader. */
+function storedReader(cache, prefix, keys) {
+  const reader = {
+    loads: 0,
+    read: (number) => cache.getOrSet(`${prefix}:${number % keys}`, loader, { ttl: TTL }),
+  };
+  const loader = async () => {
+    reader.loads += 1;
+    return rowOf(0, NEW);
+  };
+  return reader;
+}
+
+let next = 0;
+
+async function readNew(cache) {
+  const id = `${process.pid}:${next++}`;
+  const loader = async () => {
+    await turn();
+    return rowOf(id, NEW);
+  };
+  await cache.getOrSet(`cold:${id}`, loader, { ttl: TTL });
 }
 
 /** Lets callers do `one` again and again, which answers how many calls that were. Percentiles are in µs. */

@@ -30,7 +30,7 @@ interface ChaosReport {
 }
 
 const SEED = Number(process.env['CHAOS_SEED'] ?? 20_260);
-const CYCLES = Number(process.env['CHAOS_CYCLES'] ?? 1_000);
+const CYCLES = Number(process.env['CHAOS_CYCLES'] ?? 300);
 /** For a spec, in ms. */
 export const LIMIT = 150_000 + CYCLES * 60;
 

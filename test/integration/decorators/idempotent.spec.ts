@@ -20,6 +20,7 @@ import { startLockApp } from '../../support/lock-app.js';
 import { primitivesWith } from '../../support/primitives-with.js';
 import { RecordingLogger } from '../../support/recording-logger.js';
 import { ScriptedBackend } from '../../support/scripted-backend.js';
+import { openBackend } from '../../support/open-backend.js';
 
 interface Order {
   readonly orderId: string;
@@ -172,7 +173,7 @@ it('gives the result that another attempt kept, also to a call that stood still 
     return { state: 'undefined', token: token + 1, attempt: 1, fingerprint, payload: Buffer.alloc(0) } as const;
   };
   // Its first request only takes the lock.
-  const enter = ({ lock }: EnterRequest) => backend.acquire(lock);
+  const enter = ({ lock }: EnterRequest) => openBackend(backend).acquire(lock);
   const backend = primitivesWith({ results: { enter, begin } });
   await using app = await startLockApp({ backend });
   let ran = false;

@@ -15,7 +15,7 @@ import {
   memory,
 } from 'nest-redis-lock';
 import { RedisLockTestingModule, testServices, wire } from 'nest-redis-lock/testing';
-import { lockKey } from '../../../lib/backends/redis/locks/redis-lock-keys.js';
+import { LockKeys } from '../../../lib/backends/redis/locks/redis-lock-keys.js';
 import { compileKeyTemplate } from '../../../lib/decorators/key-template.js';
 import { cacheApp, type CacheApp } from '../../support/cache-app.js';
 import { Gate } from '../../support/gate.js';
@@ -300,7 +300,8 @@ describe('names of locks at Redis', () => {
       fc.property(name, name, (one, other) => {
         fc.pre(one !== other);
         const prefix = undefined;
-        expect(lockKey({ prefix, name: one })).not.toBe(lockKey({ prefix, name: other }));
+        const keys = new LockKeys(prefix);
+        expect(keys.lock(one)).not.toBe(keys.lock(other));
       }),
       { numRuns: 10_000 },
     );
@@ -312,7 +313,7 @@ describe('names of locks at Redis', () => {
     ['%41', 'lock:{%41}'],
     ['a}b%7D', 'lock:{a}b%7D}'],
   ])('of %s is %s', (name, key) => {
-    expect(lockKey({ prefix: undefined, name })).toBe(key);
+    expect(new LockKeys(undefined).lock(name)).toBe(key);
   });
 });
 

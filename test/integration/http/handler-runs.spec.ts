@@ -36,6 +36,7 @@ import { eventually } from '../../support/eventually.js';
 import { Gate } from '../../support/gate.js';
 import { RecordingLogger } from '../../support/recording-logger.js';
 import { startRedisServer, type RedisServer } from '../../support/servers/redis-server.js';
+import { patient } from '../../support/lock-app.js';
 
 const once = idempotencyKey({ scope: () => 'user-1' });
 
@@ -221,7 +222,7 @@ describe.each([
     const store = redis ? { redis: redis.url } : { backend: memory() };
     const module = {
       module: class Root {},
-      imports: [RedisLockModule.forRoot({ ...store, application: 'shop' })],
+      imports: [RedisLockModule.forRoot(patient({ ...store, application: 'shop' }))],
       controllers: [Charges, ScopedCharges],
       providers: [Payments],
     };

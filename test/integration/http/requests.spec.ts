@@ -38,6 +38,7 @@ import { eventually } from '../../support/eventually.js';
 import { Gate } from '../../support/gate.js';
 import { RecordingLogger } from '../../support/recording-logger.js';
 import { type RedisServer, startRedisServer } from '../../support/servers/redis-server.js';
+import { patient } from '../../support/lock-app.js';
 
 describe('a lock', () => {
   @Injectable()
@@ -119,7 +120,7 @@ describe('a lock', () => {
 
     async function start(filter: 'none' | 'global' | 'provider'): Promise<void> {
       @Module({
-        imports: [RedisLockModule.forRoot({ redis: server.url, commandTimeout: 300 })],
+        imports: [RedisLockModule.forRoot(patient({ redis: server.url, commandTimeout: 3_000 }))],
         controllers: [WorkController],
         providers: [Work, ...(filter === 'provider' ? [{ provide: APP_FILTER, useClass: CatchAll }] : [])],
       })
@@ -333,7 +334,7 @@ describe('a rate limit', () => {
     ): Promise<void> {
       const guard = policy && { provide: APP_GUARD, useClass: RateLimitGuard.of(policy) };
       @Module({
-        imports: [RedisLockModule.forRoot(options)],
+        imports: [RedisLockModule.forRoot(patient(options))],
         controllers,
         providers: guard ? [guard] : [],
       })

@@ -1,27 +1,16 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type LockBackend, LockBackendError, type LockOptions, memory } from 'nest-redis-lock';
-import type { AcquireAnswer, CacheStoreProvider, Pending, ReleaseAnswer, RenewAnswer } from 'nest-redis-lock/backend';
+import { type LockBackend, LockBackendError, LockConfigError, type LockOptions, memory } from 'nest-redis-lock';
+import type { AcquireAnswer, CacheStoreProvider, ModuleContext, Pending, RenewAnswer } from 'nest-redis-lock/backend';
 import { testServices } from 'nest-redis-lock/testing';
 import { eventually } from '../../support/eventually.js';
 import { Gate } from '../../support/gate.js';
 import { startLockServices } from '../../support/lock-services.js';
+import { bare, type OpenBackend, type Replacements, replacing } from '../../support/open-backend.js';
 import { quietTimeSince } from '../../support/quiet-time.js';
 
-/** The memory backend with some of its calls replaced. */
-function backendWith(replace: (inner: LockBackend) => Partial<LockBackend>): LockBackend {
-  const inner = memory();
-  const calls: LockBackend = {
-    name: 'custom',
-    traits: inner.traits,
-    acquire: (request) => inner.acquire(request),
-    renew: (requests) => inner.renew(requests),
-    release: (request) => inner.release(request),
-    mint: (request) => inner.mint(request),
-    inspect: (request) => inner.inspect(request),
-    ping: () => inner.ping(),
-    close: () => inner.close(),
-  };
-  return { ...calls, ...replace(inner) };
+/** The memory backend with the calls alone that every backend has, some of them replaced. */
+function backendWith(replace: (inner: OpenBackend) => Replacements): LockBackend {
+  return replacing(bare('custom'), replace);
 }
 
 it('frees what is granted after its caller gave up, even if the release overtook the grant', async () => {
@@ -46,6 +35,32 @@ it('frees what is granted after its caller gave up, even if the release overtook
   expect(await app.locks.isLocked('late')).toBe(false);
 });
 
+it('listens to nothing that a backend tells while it opens', async () => {
+  const inner = bare('custom');
+  const backend: LockBackend = Object.assign(Object.create(inner) as LockBackend, {
+    open: (module: ModuleContext) => {
+      module.connected();
+      module.reconnected();
+      module.lost(['other:1'], new Error('ended'));
+      module.message({ kind: 'revoked', ticket: 'other:1' });
+      return inner.open(module);
+    },
+  });
+  await using app = await startLockServices({ backend });
+  expect(await app.locks.withLock('x', async () => 'held')).toBe('held');
+});
+
+it.each<[string, unknown, RegExp]>([
+  ['the promise of a store', Promise.resolve({}), /returned \[?Promise\]?.*no method "acquire"/],
+  ['nothing', undefined, /returned undefined, which has no method "acquire"/],
+  ['a part of one', { acquire() {}, renew() {} }, /returned \[?Object\]?.*no method "release"/],
+])('refuses a backend that opens %s', async (_what, store, message) => {
+  const backend = Object.assign(Object.create(bare('custom')) as LockBackend, { open: () => store });
+  const started = startLockServices({ backend });
+  await expect(started).rejects.toThrow(LockConfigError);
+  await expect(started).rejects.toThrow(message);
+});
+
 it.each<[string, LockOptions]>([
   ['with `minHold`', { minHold: 1_000 }],
   ['with `retry`', { retry: () => [10].values() }],
@@ -56,7 +71,7 @@ it.each<[string, LockOptions]>([
       await sleep(100);
       return answer;
     },
-    keep: (request) => inner.keep?.(request) as Pending<ReleaseAnswer>,
+    keep: (request) => inner.release(request),
   }));
   await using app = await startLockServices({ backend });
   const error: unknown = await app.locks.acquire('x', { maxHold: 50, ...options }).catch((caught: unknown) => caught);
@@ -186,7 +201,7 @@ it('trusts the lease that the store has granted, not the one that was requested'
 });
 
 describe('whose lease ends with a session', () => {
-  const session = (inner: LockBackend): Partial<LockBackend> => ({ traits: { ...inner.traits, lease: 'session' } });
+  const session = (inner: OpenBackend): Replacements => ({ traits: { ...inner.traits, lease: 'session' } });
 
   it('frees a name whose holder lost it, while the holder runs on, until the store confirms it', async () => {
     let releases = 0;
@@ -208,17 +223,14 @@ describe('whose lease ends with a session', () => {
   });
 
   it('says that it lost a lock as soon as the store says so', async () => {
-    let lose: ((tickets: readonly string[], why: Error) => void) | undefined;
+    let lose: ModuleContext['lost'] | undefined;
     let forgotten = false;
-    const backend = backendWith((inner) => ({
-      ...session(inner),
-      onLost: (listener) => {
-        lose = listener;
-        return () => {
-          forgotten = true;
-        };
-      },
-    }));
+    const heard = (module: ModuleContext) => {
+      lose = module.lost;
+      return module;
+    };
+    const stop = () => void (forgotten = true);
+    const backend = replacing(bare('custom'), (inner) => ({ ...session(inner), stop }), heard);
     const app = await startLockServices({ backend, shutdownGrace: 0 });
     const [lost, kept] = await Promise.all([app.locks.acquire('lost'), app.locks.acquire('kept')]);
     expect(lost.held && kept.held).toBe(true);
@@ -295,7 +307,7 @@ it('keeps the cache too, if it provides a store for it', async () => {
       return inner.openCacheStore(prefix);
     },
   };
-  const backend = { ...backendWith(() => ({})), ...provider };
+  const backend = replacing(bare('custom'), () => provider);
   const { cache } = testServices({ backend, prefix: 'shop' });
   await cache.set('price', 3, { ttl: '1m' });
   expect(await cache.get('price')).toBe(3);
@@ -304,16 +316,11 @@ it('keeps the cache too, if it provides a store for it', async () => {
 
 it('refuses those that come after the tokens of a grant where `mint` throws, and frees the name', async () => {
   const inner = memory();
-  const backend = new Proxy(inner, {
-    get(target, name) {
-      if (name === 'mint')
-        return () => {
-          throw new Error('no tokens');
-        };
-      const value: unknown = Reflect.get(target, name);
-      return typeof value === 'function' ? value.bind(target) : value;
+  const backend = replacing(inner, () => ({
+    mint: () => {
+      throw new Error('no tokens');
     },
-  });
+  }));
   await using app = await startLockServices({ backend });
   await using other = await startLockServices({ backend: inner });
   const calls = Array.from({ length: 400 }, () =>

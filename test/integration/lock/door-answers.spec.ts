@@ -1,8 +1,12 @@
-import { BackendRefusal, IdempotencyService, RateLimiter, SemaphoreService } from 'nest-redis-lock';
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { BackendRefusal, DistributedLock, IdempotencyService, RateLimiter, SemaphoreService } from 'nest-redis-lock';
+import type { ModuleContext } from 'nest-redis-lock/backend';
+import { testServices, wire } from 'nest-redis-lock/testing';
 import { answering, lying, lyingSemaphores } from '../../support/lying-backend.js';
 import { Gate } from '../../support/gate.js';
 import { startLockApp } from '../../support/lock-app.js';
 import { primitivesWith } from '../../support/primitives-with.js';
+import { replacing } from '../../support/open-backend.js';
 
 describe('what is no fencing token', () => {
   const OFFERED = [Number.NaN, 1.5, 2 ** 53 - 5, 2 ** 53, Infinity];
@@ -85,6 +89,40 @@ it.each(NONE)('an answer to a request for a lock that is none fails the call: %j
   }
 });
 
+it.each(NONE)('a decorated method does not run where its store answers %j', async (answer) => {
+  const runs: string[] = [];
+  class Orders {
+    @DistributedLock('order:<0>')
+    async ship(id: string): Promise<void> {
+      runs.push(id);
+    }
+  }
+  const backend = lying((honest) => answering(honest, async () => answer as never));
+  const orders = wire(new Orders(), testServices({ backend, defaults: { wait: 0 } }));
+  await expect(orders.ship('7')).rejects.toMatchObject({ code: 'LOCK_BACKEND' });
+  expect(runs).toEqual([]);
+});
+
+it('a store that tells of a loss in the async context of another caller calls nobody there', async () => {
+  const modules: ModuleContext[] = [];
+  const backend = lying(
+    () => ({}),
+    (module) => (modules.push(module), module),
+  );
+  await using app = await startLockApp({ backend });
+  const callers = new AsyncLocalStorage<string>();
+  const heard = await callers.run('holder', async () => {
+    const lock = await app.locks.acquire('one');
+    return new Promise((resolve) => {
+      lock.signal.addEventListener('abort', () => resolve(callers.getStore()));
+      callers.run('another caller', () => {
+        for (const { lost } of modules) lost([lock.owner], new Error('the session has ended'));
+      });
+    });
+  });
+  expect(heard).toBe('holder');
+});
+
 it.each(NONE)('one that comes after its caller gave up ends nothing else: %j', async (answer) => {
   const gate = new Gate();
   const backend = lying((honest) =>
@@ -154,8 +192,7 @@ it('a store that refuses for good to keep a result is not asked again for a leas
     asked += 1;
     throw new BackendRefusal('The store is read-only; write to its primary');
   };
-  const backend = primitivesWith({ results: { keep, leave: keep } });
-  Object.assign(backend, { label: undefined });
+  const backend = replacing(primitivesWith({ results: { keep, leave: keep } }), () => ({ label: undefined }));
   await using app = await startLockApp({ backend });
   const running = app.app.get(IdempotencyService).run('pay', { lease: '1h' }, async () => 'paid');
   await expect(running).rejects.toMatchObject({ code: 'IDEMPOTENCY_RESULT' });

@@ -3,7 +3,7 @@ import { connect, createServer, type Socket } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 import { jest } from '@jest/globals';
 import { BackendRefusal, memory, SemaphoreService, type LockBackend } from 'nest-redis-lock';
-import type { RenewAnswer } from 'nest-redis-lock/backend';
+import type { ModuleContext, RenewAnswer } from 'nest-redis-lock/backend';
 import type {
   PrimitiveStoreProvider,
   PrimitiveStores,
@@ -12,6 +12,7 @@ import type {
 import { eventually } from '../../support/eventually.js';
 import { answering, lying, lyingSemaphores } from '../../support/lying-backend.js';
 import { startLockApp } from '../../support/lock-app.js';
+import { openBackend, type OpenBackend, type Replacements, replacing } from '../../support/open-backend.js';
 
 const REMAINING = [3_600_000, Infinity];
 
@@ -190,10 +191,13 @@ describe('a hold that another module frees by force', () => {
   });
 
   it('is noticed although it is not renewed and no message comes', async () => {
-    const backend = lying(() => ({ onLost: undefined }));
+    const backend = lying(
+      () => ({}),
+      (module) => ({ ...module, lost: () => {} }),
+    );
     await using one = await startLockApp({ backend });
     const lock = await one.locks.acquire('one', { ttl: 3_000, renew: false });
-    await backend.forceRelease?.({ name: 'one' });
+    await openBackend(backend).forceRelease?.({ name: 'one' });
     await eventually(() => lock.signal.aborted, { within: 2_500 });
     expect(lock.signal.reason).toMatchObject({ reason: 'taken' });
   });
@@ -241,6 +245,25 @@ describe('a short lease', () => {
     expect(await renewed()).toBe(0);
     left = 1_000;
     expect(await renewed()).toBe(1);
+  });
+
+  it('of a session is short by what a renewal has shown that the session gives', async () => {
+    let renewals = 0;
+    const backend = lying((honest) => ({
+      traits: { ...honest.traits, writesAtOnce: false, lease: 'session' as const },
+      acquire: async (request) => ({ ...(await honest.acquire(request)), remaining: 2_000 }),
+      queue: undefined,
+      renew: (requests) => {
+        renewals += 1;
+        return requests.map(async () => ({ status: 'renewed' as const, remaining: 5_000 }));
+      },
+    }));
+    await using app = await startLockApp({ backend });
+    const lock = await app.locks.acquire('one', { ttl: 20_000 });
+    await eventually(() => lock.remaining() > 3_000);
+    await lock.release();
+    const before = renewals;
+    expect(await app.locks.withLock('one', { ttl: 20_000 }, async () => renewals - before)).toBe(1);
   });
 });
 
@@ -366,25 +389,26 @@ describe('a standstill', () => {
 it('asks for every lock and permit at once when a connection came back without what it granted', async () => {
   const listeners = new Set<() => void>();
   const forgotten = { locks: false };
-  const backend = lying((honest) => ({
-    whenConnected: (listener) => {
-      listeners.add(listener);
-      return () => listeners.delete(listener);
-    },
+  const heard = (module: ModuleContext) => {
+    listeners.add(module.connected);
+    return { ...module, lost: () => {} };
+  };
+  const honestStores = memory() as LockBackend & PrimitiveStoreProvider;
+  const lies = (honest: OpenBackend): Replacements => ({
     renew: (requests) =>
       forgotten.locks
         ? requests.map(async (): Promise<RenewAnswer> => ({ status: 'not-owner' }))
         : honest.renew(requests),
-    onLost: undefined,
     openPrimitiveStores: (prefix: string | undefined): PrimitiveStores => {
-      const stores = (honest as LockBackend & PrimitiveStoreProvider).openPrimitiveStores(prefix);
+      const stores = honestStores.openPrimitiveStores(prefix);
       const semaphores = Object.assign(Object.create(stores.semaphores) as SemaphoreStore, {
         renew: async (request: Parameters<SemaphoreStore['renew']>[0]) =>
           forgotten.locks ? undefined : stores.semaphores.renew(request),
       });
       return Object.assign(Object.create(stores) as PrimitiveStores, { semaphores });
     },
-  }));
+  });
+  const backend = replacing(honestStores, lies, heard);
   await using app = await startLockApp({ backend });
   const semaphores = app.app.get(SemaphoreService);
   const held = [

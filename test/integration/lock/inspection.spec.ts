@@ -3,7 +3,6 @@ import { hostname } from 'node:os';
 import { createCluster } from '@redis/client';
 import { Cluster, Redis } from 'ioredis';
 import {
-  type LockBackend,
   LockBackendError,
   LockConfigError,
   LockKeyError,
@@ -16,6 +15,7 @@ import { type LockApp, startLockApp } from '../../support/lock-app.js';
 import { QueuePeer } from '../../support/queue-peer.js';
 import { type RedisCluster, startRedisCluster } from '../../support/servers/redis-cluster.js';
 import { type RedisServer, startRedisServer } from '../../support/servers/redis-server.js';
+import { replacing } from '../../support/open-backend.js';
 
 describe('the list of locks', () => {
   let server: RedisServer;
@@ -217,18 +217,18 @@ describe('the list of locks', () => {
 });
 
 it('asks for few locks of a page at once, so that the store serves others in between', async () => {
-  const backend: LockBackend = memory();
-  const { inspect } = backend;
   let [underWay, most] = [0, 0];
-  backend.inspect = async (request) => {
-    underWay += 1;
-    most = Math.max(most, underWay);
-    try {
-      return await inspect.call(backend, request);
-    } finally {
-      underWay -= 1;
-    }
-  };
+  const backend = replacing(memory(), (store) => ({
+    inspect: async (request) => {
+      underWay += 1;
+      most = Math.max(most, underWay);
+      try {
+        return await store.inspect(request);
+      } finally {
+        underWay -= 1;
+      }
+    },
+  }));
   await using app = await startLockApp({ backend });
   const names = Array.from({ length: 260 }, (_, index) => `order:${index}`);
   const held = await Promise.all(names.map((name) => app.locks.acquire(name)));

@@ -16,10 +16,12 @@ import {
   Semaphore,
   SemaphoreService,
 } from 'nest-redis-lock';
+import type { EnqueueRequest, LockStore } from 'nest-redis-lock/backend';
 import type { PrimitiveStoreProvider } from '../../../lib/contracts/primitive-stores.js';
 import { eventually } from '../../support/eventually.js';
 import { Gate } from '../../support/gate.js';
 import { type LockApp, startLockApp } from '../../support/lock-app.js';
+import { replacing, withMembers } from '../../support/open-backend.js';
 import { RecordedEvents } from '../../support/recorded-events.js';
 import { RecordingLogger } from '../../support/recording-logger.js';
 import { type RedisServer, startRedisServer } from '../../support/servers/redis-server.js';
@@ -30,7 +32,7 @@ beforeAll(async () => {
 });
 afterAll(() => server.stop());
 
-type Release = LockBackend['release'];
+type Release = LockStore['release'];
 
 /** A store whose releases the test holds back: none has left this process before `open`. */
 class Held {
@@ -42,25 +44,31 @@ class Held {
   private gate: Gate | undefined = new Gate();
 
   /** `traits` are those of a store that need not keep the order of requests, unless `inOrder`. */
-  constructor(inner: LockBackend, { inOrder = true, release = (request) => inner.release(request) }: HeldOptions = {}) {
-    const held: Release = async (request) => {
-      this.waiting += 1;
-      await this.gate?.opened;
-      return new Promise((resolve, reject) => release(request).then(resolve, reject));
-    };
+  constructor(backend: LockBackend, inOrder = true) {
     const asked = <Request, Answer>(ask: (request: Request) => Answer) => {
       return (request: Request): Answer => {
         this.asked += 1;
         return ask(request);
       };
     };
-    const { queue } = inner;
-    this.backend = replaced(inner, {
-      acquire: asked((request) => inner.acquire(request)),
-      ...(inner.acquireSeveral && { acquireSeveral: asked((request) => inner.acquireSeveral!(request)) }),
-      ...(queue && { queue: replaced(queue, { enqueue: asked((request) => queue.enqueue(request)) }) }),
-      release: held,
-      traits: { ...inner.traits, writesAtOnce: inOrder },
+    const held = (give: Release): Release => {
+      return async (request) => {
+        this.waiting += 1;
+        await this.gate?.opened;
+        return new Promise((resolve, reject) => give(request).then(resolve, reject));
+      };
+    };
+    this.backend = replacing(backend, (inner) => {
+      const { queue, acquireSeveral } = inner;
+      return {
+        acquire: asked(inner.acquire),
+        ...(acquireSeveral && { acquireSeveral: asked(acquireSeveral) }),
+        ...(queue && {
+          queue: withMembers(queue, { enqueue: asked((request: EnqueueRequest) => queue.enqueue(request)) }),
+        }),
+        release: held(inner.release),
+        traits: { ...inner.traits, writesAtOnce: inOrder },
+      };
     });
   }
 
@@ -68,21 +76,6 @@ class Held {
     this.gate?.open();
     this.gate = undefined;
   }
-}
-
-interface HeldOptions {
-  readonly inOrder?: boolean;
-  readonly release?: Release;
-}
-
-function replaced<T extends object>(inner: T, by: Partial<T>): T {
-  return new Proxy(inner, {
-    get: (target, name) => {
-      if (name in by) return by[name as keyof T];
-      const value = Reflect.get(target, name) as unknown;
-      return typeof value === 'function' ? (value.bind(target) as unknown) : value;
-    },
-  });
 }
 
 const stores = { redis: () => redis(server.url), memory } as const;
@@ -190,7 +183,8 @@ describe.each(kinds)('a release in the background on %s', (kind) => {
   });
 
   it('tells once of a lock that had been taken away, and throws nothing', async () => {
-    const held = new Held(stores[kind](), { release: async () => ({ status: 'taken', resent: false }) });
+    const release: Release = async () => ({ status: 'taken', resent: false });
+    const held = new Held(replacing(stores[kind](), () => ({ release })));
     await using app = await startLockApp({ backend: held.backend });
     using events = new RecordedEvents(['lost', 'released']);
     const { fencingToken } = await app.locks.withLock('taken', BACKGROUND, async (lock) => lock);
@@ -203,13 +197,14 @@ describe.each(kinds)('a release in the background on %s', (kind) => {
 
   it('is repeated until it is answered', async () => {
     let sent = 0;
-    const inner = stores[kind]();
-    const release: Release = async (request) => {
-      sent += 1;
-      if (sent < 3) throw new Error('connection lost');
-      return new Promise((resolve, reject) => inner.release(request).then(resolve, reject));
-    };
-    const held = new Held(inner, { release });
+    const inner = replacing(stores[kind](), (store) => ({
+      release: async (request) => {
+        sent += 1;
+        if (sent < 3) throw new Error('connection lost');
+        return store.release(request);
+      },
+    }));
+    const held = new Held(inner);
     held.open();
     await using app = await startLockApp({ backend: held.backend });
     await app.locks.withLock('repeated', BACKGROUND, async () => {});
@@ -235,7 +230,7 @@ describe.each([
   let app: LockApp;
 
   beforeEach(async () => {
-    held = new Held(redis(server.url), { inOrder });
+    held = new Held(redis(server.url), inOrder);
     app = await startLockApp({ backend: held.backend });
   });
   afterEach(async () => {
@@ -344,9 +339,9 @@ describe('a permit', () => {
         );
         return live ? answer : { live, resent: false };
       };
-      return replaced(given, { semaphores: replaced(given.semaphores, { release }) });
+      return withMembers(given, { semaphores: withMembers(given.semaphores, { release }) });
     };
-    const backend = replaced<LockBackend & PrimitiveStoreProvider>(inner, { openPrimitiveStores });
+    const backend = withMembers(inner, { openPrimitiveStores });
     return { backend, gate, lose: () => (live = false), waiting: () => waiting };
   }
 

@@ -14,13 +14,13 @@ import {
   ScheduledJobs,
   SemaphoreService,
 } from 'nest-redis-lock';
-import type { CacheStore, CacheStoreProvider } from 'nest-redis-lock/backend';
+import type { CacheStore, CacheStoreProvider, ModuleContext } from 'nest-redis-lock/backend';
 import type { PrimitiveStoreProvider, PrimitiveStores } from '../../../lib/contracts/primitive-stores.js';
 import { eventually } from '../../support/eventually.js';
 import { Gate } from '../../support/gate.js';
 import { startLockApp } from '../../support/lock-app.js';
 
-const UNASKED = new Set(['start', 'ping', 'close', 'listen', 'unlisten', 'track', 'whenConnected', 'onLost']);
+const UNASKED = new Set(['open', 'start', 'stop', 'ping', 'close', 'listen', 'unlisten', 'track']);
 
 /** The same object, which notes the names of the functions called, those apart that ask the store nothing. */
 function noting<T extends object>(inner: T, asked: string[], replaced: Readonly<Record<string, unknown>> = {}): T {
@@ -60,7 +60,8 @@ function checkedBackend(check: Gate, refusal?: Error) {
     };
   };
   const openCacheStore = (prefix: string | undefined): CacheStore => noting(inner.openCacheStore(prefix), asked);
-  const backend = noting<LockBackend>(inner, asked, { start, openPrimitiveStores, openCacheStore });
+  const open = (module: ModuleContext) => noting(inner.open(module), asked, { start });
+  const backend = noting<LockBackend>(inner, asked, { open, openPrimitiveStores, openCacheStore });
   return { backend, asked, starts: () => starts };
 }
 

@@ -19,6 +19,7 @@ import { Child } from '../../support/child.js';
 import { eventually } from '../../support/eventually.js';
 import { server, startRedis } from '../../support/one-redis.js';
 import { waiterReached } from '../../support/reached-waiter.js';
+import { patient } from '../../support/lock-app.js';
 
 startRedis();
 
@@ -56,7 +57,9 @@ describe('in one process', () => {
     const meterProvider = new MeterProvider({ readers: [reader] });
     const module = await Test.createTestingModule({
       imports: [
-        RedisLockModule.forRoot({ redis: server.url, prefix: `telemetry-${++prefixes}`, shutdownGrace: 0 }),
+        RedisLockModule.forRoot(
+          patient({ redis: server.url, prefix: `telemetry-${++prefixes}`, shutdownGrace: 0, cache: {} }),
+        ),
         RedisLockTelemetryModule.forRoot({ tracerProvider, meterProvider, ...options }),
       ],
       providers: [Orders],

@@ -36,6 +36,7 @@ import { away } from '../../support/one-redis.js';
 import { primitivesWith } from '../../support/primitives-with.js';
 import { RecordedEvents } from '../../support/recorded-events.js';
 import { scriptedCache } from '../../support/scripted-cache.js';
+import { patient } from '../../support/lock-app.js';
 
 const TABLES = [
   semaphoreChannels,
@@ -72,7 +73,7 @@ class Shop {
 
 async function start(options: RedisLockModuleOptions = { backend: memory() }) {
   class Root {}
-  const imports = [RedisLockModule.forRoot({ label: 'checkout', shutdownGrace: 0, ...options })];
+  const imports = [RedisLockModule.forRoot(patient({ label: 'checkout', shutdownGrace: 0, ...options }))];
   const module = { module: Root, imports, providers: [Shop] };
   const app = await NestFactory.createApplicationContext(module, { logger: false, abortOnError: false });
   const close = () => app.close();

@@ -30,6 +30,7 @@ import { eventually } from '../../support/eventually.js';
 import { Gate } from '../../support/gate.js';
 import { away, server, startRedis } from '../../support/one-redis.js';
 import { primitivesWith } from '../../support/primitives-with.js';
+import { patient } from '../../support/lock-app.js';
 
 describe('the metrics of locks and the cache', () => {
   startRedis();
@@ -60,7 +61,7 @@ describe('the metrics of locks and the cache', () => {
     const prefix = `metrics-${++prefixes}`;
     const module = await Test.createTestingModule({
       imports: [
-        RedisLockModule.forRoot({ redis: server.url, prefix, shutdownGrace: 0 }),
+        RedisLockModule.forRoot(patient({ redis: server.url, prefix, shutdownGrace: 0, cache: {} })),
         RedisLockMetricsModule.forRoot({ registry, ...options }),
       ],
       providers: [Orders],
@@ -294,7 +295,7 @@ describe('the metrics of primitives', () => {
     const registry = new Registry();
     const module = await Test.createTestingModule({
       imports: [
-        RedisLockModule.forRoot({ backend, shutdownGrace: 0 }),
+        RedisLockModule.forRoot(patient({ backend, shutdownGrace: 0 })),
         RedisLockMetricsModule.forRoot({ registry, ...options }),
       ],
       providers: [Shop],

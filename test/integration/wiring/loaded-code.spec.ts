@@ -1,5 +1,6 @@
 import { execFile } from 'node:child_process';
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { randomUUID } from 'node:crypto';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -8,24 +9,31 @@ import { Child } from '../../support/child.js';
 
 describe('the code that is loaded', () => {
   const PROGRAM = fileURLToPath(new URL('../../support/programs/locks-once.mjs', import.meta.url));
+  const TELLER = fileURLToPath(new URL('../../support/programs/tells-scripts.cjs', import.meta.url));
 
   let folder: string;
-  beforeEach(async () => {
+  beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'nest-redis-lock-loaded-'));
   });
-  afterEach(() => rm(folder, { recursive: true }));
+  afterAll(() => rm(folder, { recursive: true }));
+
+  const applications = new Map<string, Promise<string>>();
 
   /** The files that were loaded by an application that takes one lock. */
   function filesLoaded(how: string, cache?: object | false): Promise<string> {
-    return filesLoadedBy([PROGRAM, how, ...(cache === undefined ? [] : [JSON.stringify(cache)])]);
+    const args = [PROGRAM, how, ...(cache === undefined ? [] : [JSON.stringify(cache)])];
+    const known = applications.get(args.join(' ')) ?? filesLoadedBy(args);
+    applications.set(args.join(' '), known);
+    return known;
   }
 
   /** The files that Node.js loaded with these arguments; V8 tells them. */
   async function filesLoadedBy(args: readonly string[]): Promise<string> {
-    await promisify(execFile)(process.execPath, args, { env: { ...process.env, NODE_V8_COVERAGE: folder } });
-    const reports = await Promise.all((await readdir(folder)).map((file) => readFile(join(folder, file), 'utf8')));
-    const scripts = reports.flatMap((report) => (JSON.parse(report) as { result: { url: string }[] }).result);
-    return scripts.map(({ url }) => url).join('\n');
+    const file = join(folder, randomUUID());
+    await promisify(execFile)(process.execPath, ['--require', TELLER, ...args], {
+      env: { ...process.env, LOADED: file },
+    });
+    return readFile(file, 'utf8');
   }
 
   describe.each(['import', 'require'])('with %s', (how) => {
@@ -117,7 +125,7 @@ describe('two copies of the package', () => {
   /** Of a class that another copy decorates, in an application with the module of this one. */
   let answers: Record<string, string> & { paths: { here: string; other: string } };
   beforeAll(async () => {
-    const child = Child.start('two-copies.mjs');
+    const child = Child.run(fileURLToPath(new URL('../../support/programs/two-copies.mjs', import.meta.url)));
     answers = await child.says('answers', 30_000);
     expect(await child.exited).toBe(0);
   }, 40_000);

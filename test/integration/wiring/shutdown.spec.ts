@@ -12,10 +12,11 @@ import {
   ScheduledJobs,
   SemaphoreService,
 } from 'nest-redis-lock';
-import type { StartRequest } from 'nest-redis-lock/backend';
+import type { LockStore, ModuleContext } from 'nest-redis-lock/backend';
 import { Child } from '../../support/child.js';
 import { type LockApp, startLockApp } from '../../support/lock-app.js';
 import { RecordingLogger } from '../../support/recording-logger.js';
+import { withMembers } from '../../support/open-backend.js';
 
 describe('the end of an application', () => {
   const happened: string[] = [];
@@ -214,13 +215,17 @@ describe('a backend of several modules', () => {
   });
 
   it('learns that one of its modules has stopped', async () => {
-    const { backend } = countedBackend();
-    const requests: StartRequest[] = [];
-    backend.start = async (request) => void requests.push(request);
+    const stopped: number[] = [];
+    let modules = 0;
+    const open = (module: ModuleContext): LockStore => {
+      const number = (modules += 1);
+      return withMembers(memory().open(module), { stop: () => stopped.push(number) });
+    };
+    const backend = withMembers(memory(), { open });
     const [first, second] = [await startLockApp({ backend }), await startLockApp({ backend })];
     await first.close();
-    expect(requests.map(({ stopped }) => stopped?.aborted)).toEqual([true, false]);
+    expect(stopped).toEqual([1]);
     await second.close();
-    expect(requests.map(({ stopped }) => stopped?.aborted)).toEqual([true, true]);
+    expect(stopped).toEqual([1, 2]);
   });
 });

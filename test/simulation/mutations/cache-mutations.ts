@@ -13,8 +13,8 @@ const OF_CHANGES: readonly Mutation[] = of('cache', [
   one(
     'cache: a load without the lease is stored',
     LOADS,
-    "  if not held or string.sub(held, 2) ~= ARGV[a] then return 0 end\n  redis.call('SET'",
-    "  held = held or '0'\n  redis.call('SET'",
+    'string.sub(held, 2) ~= string.sub(unwaited, 2)) then return 0 end',
+    'false) then held = unwaited end',
   ),
   one(
     'cache: an invalidation leaves the lease',
@@ -59,14 +59,17 @@ if redis.call('PTTL'`,
     '    void status;',
     'it ends by itself after lock.lease: others wait for that long',
   ),
-  one(
-    'cache: values are deleted before their leases',
-    DELETIONS,
-    `  await deleteAll(scripts, leases, batch);
+  given(
+    { ...NO_OTHER_FAULTS, slow: 0.4, slowness: 60, processes: 3, callers: 4 },
+    one(
+      'cache: values are deleted before their leases',
+      DELETIONS,
+      `  await deleteAll(scripts, leases, batch);
   return deleteAll(scripts, values, batch, spares && ((name) => spares(keys.keyOf(name))));`,
-    `  const deleted = await deleteAll(scripts, values, batch, spares && ((name) => spares(keys.keyOf(name))));
+      `  const deleted = await deleteAll(scripts, values, batch, spares && ((name) => spares(keys.keyOf(name))));
   await deleteAll(scripts, leases, batch);
   return deleted;`,
+    ),
   ),
   given(
     { readOnly: 8, fullTime: 1_500 },
@@ -78,7 +81,13 @@ if redis.call('PTTL'`,
     ),
   ),
   one('cache: a soft expiry leaves the value fresh', LOADS, '  flags = flags + ${HEADER.expired}\n', ''),
-  one('cache: a barrier refuses no lease', LOADS, "if redis.call('ZCARD', KEYS[k + 2]) > 0 then return -1 end", ''),
+  one('cache: a barrier refuses no lease', LOADS, "return call('ZCARD', barrier) > 0", 'return false'),
+  one(
+    'cache: a read that takes the lease at once looks at no barrier',
+    LOADS,
+    "call('EXISTS', unpack(others, from, to)) == 0",
+    "call('EXISTS', unpack(others, from, to)) >= 0",
+  ),
   one(
     'cache: the end of one write lifts the barriers of others',
     LOADS,
@@ -121,11 +130,31 @@ if redis.call('PTTL'`,
     '!settings.strong && this.busConnected',
     'this.busConnected',
   ),
-  one(
-    'cache: reads are joined while messages may be missed',
-    FLIGHTS,
-    '!settings.strong && this.busConnected',
-    '!settings.strong',
+  given(
+    {
+      ...NO_OTHER_FAULTS,
+      messageCuts: 8,
+      messageCutTime: 8_000,
+      longestLoad: 8_000,
+      firstLevel: false,
+      processes: 2,
+      callers: 8,
+    },
+    one(
+      'cache: reads are joined while messages may be missed',
+      FLIGHTS,
+      '!settings.strong && this.busConnected',
+      '!settings.strong',
+    ),
+  ),
+  given(
+    { firstLevel: true, pauses: 8 },
+    one(
+      'cache: a first level answers before it has read what arrived during a standstill',
+      'cache/values/first-level.ts',
+      '    if (now - this.readAt > LONGEST_UNREAD) return undefined;\n',
+      '',
+    ),
   ),
   given(
     { firstLevel: true, partitions: 6, partitionTime: 4_000, pauses: 0 },
@@ -134,6 +163,7 @@ if redis.call('PTTL'`,
       'cache/values/first-level.ts',
       `    this.silent.add(source);
     this.trusted = false;
+    clearInterval(this.timer);
     this.generation += 1;
     if (this.settings.whileAway === 0) return this.flush();`,
       '    if (this.settings.whileAway >= 0) return;',
@@ -159,7 +189,7 @@ if redis.call('PTTL'`,
     ),
   ),
   given(
-    { lateCopies: 0.2 },
+    { lateOf: 'SET', lateCopies: 0.5 },
     one(
       'cache: a set whose request was sent twice ends with its answer',
       'cache/value-changes.ts',
@@ -204,12 +234,11 @@ if redis.call('PTTL'`,
 
 const OF_READS: readonly Mutation[] = of('misses', [
   one('cache: the next call does not wait for the commit', 'cache/load/load.ts', '      stepOrder.enter(key);\n', ''),
-  one('cache: a read takes the lease although there is a value', LOADS, '  if value then return value end\n', ''),
   one(
-    'cache: a lease is granted although there is a value',
+    'cache: a read takes the lease although there is a value',
     LOADS,
-    "redis.call('EXISTS', unpack(others)) == 0",
-    "redis.call('EXISTS', unpack(others)) >= 0",
+    '  if values[i] then return values[i] end\n',
+    '',
   ),
   one(
     'cache: a value that is read in the place of a lease counts, whatever became of its tags',

@@ -37,7 +37,7 @@ const OF_LOCKS = of('locks', [
     one(
       'BL7 a claim is renewed after the body began',
       WATCHDOG,
-      '    if (holder) this.renewIfShort(grant, holder, remaining);',
+      '    if (isShort(grant, holder, remaining) && !grant.renewing) this.renew([grant]);',
       '',
     ),
   ),
@@ -73,8 +73,8 @@ const OF_LOCKS = of('locks', [
     one(
       'locks are not renewed after a reconnect',
       'lock/line/named-backend.ts',
-      'backend.whenConnected?.(() => this.watchdog.renewAll())',
-      'backend.whenConnected?.(() => {})',
+      'this.calls.whenConnected.add(() => this.watchdog.renewAll())',
+      'this.calls.whenConnected.add(() => {})',
     ),
   ),
   {
@@ -86,7 +86,7 @@ const OF_LOCKS = of('locks', [
     ),
     store: 'contract',
   },
-  one('a process that waits may end', 'timing/timeouts.ts', '  if (awaited === 1) keepsAwake.ref();\n', ''),
+  one('a process that waits may end', 'timing/clock.ts', '  if (awaited === 1) keepsAwake.ref();\n', ''),
   one(
     'a shutdown waits for the body that asked for it',
     'lock/hold/hold-taker.ts',
@@ -103,6 +103,12 @@ const OF_LOCKS = of('locks', [
 ]);
 
 const OF_ROBBED_HOLDS = of('robberies', [
+  one(
+    'linger: what was lost meanwhile is used again',
+    'lock/grant/grant.ts',
+    '    this.lingerer.lost(this.grant, reason);',
+    '    void reason;',
+  ),
   one(
     'PR25 a forced release does not reach a holder whose process never waited',
     'lock/line/named-backend.ts',
@@ -123,7 +129,7 @@ const OF_ROBBED_HOLDS = of('robberies', [
   ),
   one(
     'permits: one is looked at after a third of its lease, however long',
-    'primitives/semaphore/held-permit.ts',
+    WATCHDOG,
     'const LONGEST_UNRENEWED = 10_000;',
     'const LONGEST_UNRENEWED = 1e9;',
   ),
@@ -139,25 +145,25 @@ const OF_PERMITS = of('permits', [
   one(
     'permits: a grant counts from its answer',
     PERMIT_BID,
-    "if (answer.status === 'granted') return this.granted(this.grantOf(sentAt, answer));",
-    "if (answer.status === 'granted') return this.granted(this.grantOf(currentInstant(), answer));",
+    "if (answer.status === 'granted') return this.granted(sentAt, answer);",
+    "if (answer.status === 'granted') return this.granted(currentInstant(), answer);",
   ),
   given(
     { congestions: 8, slow: 0.1, slowness: 1_500, ttl: 800 },
     one(
       'permits: a grant in a message counts from its arrival',
       PERMIT_BID,
-      'this.granted(this.grantOf(this.base, grant))',
-      'this.granted(this.grantOf(currentInstant(), grant))',
+      'this.granted(this.base, grant)',
+      'this.granted(currentInstant(), grant)',
     ),
   ),
   given(
     { partitions: 6, partitionTime: 4_000, slow: 0.4, slowness: 400, holdTime: 3_000, ttl: 800, callers: 4 },
     one(
       'permits: a renewal counts from its answer',
-      'primitives/semaphore/permit-watchdog.ts',
-      'else turn.holder?.renewed(sentAt, remaining);',
-      'else turn.holder?.renewed(currentInstant(), remaining);',
+      'primitives/semaphore/permit-source.ts',
+      'turn.renewed(sentAt, ',
+      'turn.renewed({ monotonic: performance.now(), wall: Date.now() }, ',
     ),
   ),
   one(
@@ -175,14 +181,14 @@ const OF_PERMITS = of('permits', [
   ),
   one(
     'permits: nothing is renewed',
-    'primitives/semaphore/permit-watchdog.ts',
-    '      if (permit.renewing) continue;\n      const { dueAt, period } = permit;',
-    '      continue;\n      const { dueAt, period } = permit;',
+    WATCHDOG,
+    '      if (grant.renewing) continue;\n      const period',
+    '      continue;\n      const period',
   ),
   one(
     'permits: a claim is renewed after the body began',
-    'primitives/semaphore/permit-watchdog.ts',
-    '    if (left < ENOUGH_TO_START * Math.min(permit.ttl, permit.turn.most) && !permit.renewing) this.renew(permit);\n',
+    WATCHDOG,
+    '    if (isShort(grant, holder, remaining) && !grant.renewing) this.renew([grant]);\n',
     '',
   ),
   one(
@@ -197,8 +203,8 @@ const OF_PERMITS = of('permits', [
     one(
       'NF5 permits are not renewed after a reconnect',
       'primitives/semaphore/permit-source.ts',
-      'backend.whenConnected?.(() => this.watchdog.renewAll())',
-      'backend.whenConnected?.(() => {})',
+      'private readonly renewAll = () => this.watchdog.renewAll();',
+      'private readonly renewAll = () => {};',
     ),
   ),
 ]);
@@ -249,11 +255,14 @@ const OF_OTHERS: readonly Mutation[] = [
       'if answer == 1 then record_run(KEYS[5], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]) end',
       '',
     ),
-    one(
-      'jobs: a run with a smaller token is recorded',
-      RUNS,
-      '  if known > token then return 0 end\n',
-      '  if known > token then known = 0 end\n',
+    given(
+      { overstays: 0.4, processes: 3 },
+      one(
+        'jobs: a run with a smaller token is recorded',
+        RUNS,
+        '  if known > token then return 0 end\n',
+        '  if known > token then known = 0 end\n',
+      ),
     ),
     one(
       'jobs: the name is free when the run ends',
@@ -265,18 +274,7 @@ const OF_OTHERS: readonly Mutation[] = [
 ];
 
 const OF_ENDED_HOLDS: readonly Mutation[] = of('locks', [
-  one(
-    'linger: nobody who waits gets what lingers',
-    'lock/line/turn.ts',
-    '    if (this.contender.lingers) this.handBack();',
-    '',
-  ),
-  one(
-    'linger: what was lost meanwhile is used again',
-    'lock/grant/grant.ts',
-    '    this.lingerer.lost(this.grant, reason);',
-    '    void reason;',
-  ),
+  one('linger: nobody who waits gets what lingers', 'lock/line/turn.ts', '    if (this.lingers) this.handBack();', ''),
   one(
     'release in the background: it is never sent',
     'lock/hold/held-lock.ts',

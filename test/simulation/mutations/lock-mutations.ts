@@ -8,7 +8,6 @@ const QUEUE = 'backends/redis/locks/queue.lua.ts';
 const RELEASE = 'backends/redis/locks/release.lua.ts';
 const ATTEMPT = 'lock/line/attempt.ts';
 const GRANT = 'lock/grant/grant.ts';
-const LINE = 'lock/line/line.ts';
 const LINES = 'lock/line/lines.ts';
 const TURN = 'lock/line/turn.ts';
 
@@ -45,6 +44,36 @@ const TWICE_AND_LATE = {
   maxRetriesPerRequest: null,
 } satisfies Mutation['swarm'];
 
+/** Each heartbeat may arrive once more when its ticket is done for, and nothing else happens. */
+const LATE_HEARTBEATS = {
+  ...NO_OTHER_FAULTS,
+  ...PLAIN,
+  lateCopies: 0.3,
+  lateOf: 'BEAT',
+  processes: 3,
+  callers: 2,
+  ttl: 800,
+  holdTime: 300,
+  overstays: 0,
+  lingers: 0,
+  background: 0,
+  commandTimeout: 3_000,
+  maxRetriesPerRequest: null,
+} satisfies Mutation['swarm'];
+
+const QUEUES: Mutation['edits'][number] = {
+  file: ACQUIRE,
+  text: 'if not alive then return {-1} end',
+  becomes: `if not alive then
+  deaf, purpose = 0, '800:' .. string.match(lock.key, '{(.*)}')
+  join(lock, me, purpose)
+end`,
+};
+const KEEPS: Mutation['edits'][number] = {
+  file: LINES,
+  text: 'else if (!contender?.owns(ticket)) releaser.abandon({ names: [name], ticket }, message.claim);',
+  becomes: '',
+};
 const GRANTS: Mutation['edits'][number] = {
   file: QUEUE,
   text: "return {1, token, count, redis.call('PTTL', lock.key), redis.call('LLEN', lock.queue)}\nend\n-- What",
@@ -57,27 +86,17 @@ const RENEWALS: Mutation['edits'][number] = {
 };
 
 export const LOCK_MUTATIONS: readonly Mutation[] = [
-  one(
-    'R1 every attempt has the same ticket',
-    LINES,
-    '${this.backend.instance}:${this.tickets}`',
-    '${this.backend.instance}:1`',
-  ),
+  one('R1 every attempt has the same ticket', LINES, 'this.beforeTickets + this.tickets', 'this.beforeTickets + 1'),
   one('R1 release without compare', RELEASE, '  if owner == ARGV[arg] then', '  if owner then'),
   one('R1 renewal without compare', RELEASE, '  if value == ticket then', '  if value then'),
-  given(
-    TWICE_AND_LATE,
-    one(
-      'R2 a heartbeat queues a ticket',
-      ACQUIRE,
-      'if not alive then return {-1} end',
-      `if not alive then
-  deaf, purpose = 0, '800:' .. string.match(lock.key, '{(.*)}')
-  join(lock, me, purpose)
-end`,
-      'a grant that comes after its end is given back (R13), or renewed before it counts, with new tokens (R15); it costs the others a claim. Nor is it found where R13 is broken as well: R2 is about time, not about safety',
-    ),
-  ),
+  given(LATE_HEARTBEATS, {
+    name: 'R2 a heartbeat queues a ticket',
+    edits: [QUEUES],
+  }),
+  given(LATE_HEARTBEATS, {
+    name: 'R2 and R13: a heartbeat queues a ticket, and what it is granted then is kept',
+    edits: [QUEUES, KEEPS],
+  }),
   one(
     'R3 enqueue of the owner is not granted again',
     ACQUIRE,
@@ -108,8 +127,8 @@ end`,
   one(
     'R5 a renewal counts from its answer',
     GRANT,
-    '    this.confirmedAt = sentAt;',
-    '    sentAt = this.confirmedAt = currentInstant();',
+    '    this.confirmedAt = Math.floor(sentAt.monotonic);',
+    '    sentAt = currentInstant();\n    this.confirmedAt = Math.floor(sentAt.monotonic);',
   ),
   one('R5 no drift is taken off', 'timing/clock.ts', 'return lease * 0.01 + 2;', 'return 0;'),
   one('R6 a claim is a whole lease', ATTEMPT, '? ttl : Math.min(LONGEST_CLAIM, ttl);', '? ttl : 10 * ttl;'),
@@ -192,13 +211,11 @@ end`,
     '    if (contender.attempt !== this) {\n      // The message',
     '    if (!contender.attempt) {\n      // The message',
   ),
-  one(
-    'R13 a grant for nobody is not released',
-    LINES,
-    'else if (!contender?.turn.owns(ticket)) releaser.abandon({ names: [name], ticket }, message.claim);',
-    '',
-    'its ticket was released when it was given up',
-  ),
+  given(LATE_HEARTBEATS, {
+    name: 'R13 a grant for nobody is not released',
+    edits: [KEEPS],
+    covered: 'its ticket was released when it was given up; and R2: none is queued by a late heartbeat',
+  }),
   one(
     'R13 a ticket that is given up is not released',
     ATTEMPT,
@@ -209,11 +226,7 @@ end`,
   {
     name: 'R13 neither is released',
     edits: [
-      {
-        file: LINES,
-        text: 'else if (!contender?.turn.owns(ticket)) releaser.abandon({ names: [name], ticket }, message.claim);',
-        becomes: '',
-      },
+      KEEPS,
       {
         file: ATTEMPT,
         text: '    backend.releaser.abandon({ names, ticket }, ttl);',
@@ -235,7 +248,7 @@ end`,
     },
     one(
       'R14 a requeued ticket counts from the answer',
-      LINE,
+      TURN,
       `            attempt.answered(attempt.askedAt, answer);
             return ended('released');`,
       `            attempt.answered({ monotonic: performance.now(), wall: Date.now() }, answer);
@@ -254,8 +267,8 @@ end`,
     one(
       'R16 a loss is not final',
       'lock/grant/lease.ts',
-      'if (this.released || this.lostError) return 0;',
-      'if (this.released) return 0;',
+      'if (this.over) return 0;',
+      'if (this.over === true) return 0;',
     ),
   ),
   one(
@@ -315,7 +328,7 @@ end`,
       },
     ],
   },
-  one('loss: the watchdog tells nobody', 'lock/grant/lease.ts', '    this.abort(this.lostError);\n', ''),
+  one('loss: the watchdog tells nobody', 'lock/grant/lease.ts', '    this.abort(error);\n', ''),
   one(
     'leak: a timer outlives the module',
     'backends/redis/connection/silence-guard.ts',

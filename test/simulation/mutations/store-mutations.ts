@@ -2,7 +2,7 @@
 
 import type { Mutation } from './mutation.js';
 
-const ETCD_RELEASES = 'backends/etcd/etcd-releases.ts';
+const ETCD_NAMES = 'backends/etcd/etcd-names.ts';
 
 /** Readers that wait for the renewal of the lease that they share, over a network that is slow. */
 const SLOW_READERS = { reads: 0.9, slow: 0.4, slowness: 400, ttl: 800, commandTimeout: 500 };
@@ -25,10 +25,10 @@ export const STORE_MUTATIONS: readonly Mutation[] = [
     store: 'etcd',
     edits: [
       {
-        file: ETCD_RELEASES,
-        text: `    let outcome = await names.attempt(request, {
-      compare: [names.isUnwanted(request, ticket)],`,
-        becomes: `    let outcome = await names.attempt(request, {
+        file: ETCD_NAMES,
+        text: `    let outcome = await this.attempt(lock, {
+      compare: [this.isUnwanted(lock, ticket)],`,
+        becomes: `    let outcome = await this.attempt(lock, {
       compare: [],`,
       },
     ],
@@ -51,9 +51,8 @@ export const STORE_MUTATIONS: readonly Mutation[] = [
     edits: [
       {
         file: 'lock/grant/watchdog.ts',
-        text: '    if (remaining >= ENOUGH * Math.min(options.ttl, most)) return false;\n',
-        becomes:
-          "    if (remaining >= ENOUGH * Math.min(options.ttl, most) || this.calls.backend.traits.lease === 'session') return false;\n",
+        text: '  if (remaining >= ENOUGH * (most > 0 ? Math.min(ttl, most) : ttl)) return false;\n',
+        becomes: '  if (remaining > 0) return false;\n',
       },
     ],
     swarm: { faultless: true, blocks: 0.3, ttl: 800, callers: 4 },
@@ -63,8 +62,8 @@ export const STORE_MUTATIONS: readonly Mutation[] = [
     store: 'etcd',
     edits: [
       {
-        file: 'backends/etcd/etcd-names.ts',
-        text: 'if (outcome.succeeded && outcome.count(0) > waiting && to.ticket !== caller) void this.want(request, to);',
+        file: ETCD_NAMES,
+        text: 'if (outcome.succeeded && outcome.count(0) > waiting && to.ticket !== caller) void this.want(lock, to);',
         becomes: '',
       },
     ],

@@ -4,7 +4,7 @@ import { Redis } from 'ioredis';
 import { redis } from '../../../lib/backends/redis/redis-backend.js';
 import { redlock } from '../../../lib/backends/redlock/index.js';
 import type { CacheStore } from '../../../lib/contracts/cache-store.js';
-import type { LockBackend, QueueListener } from '../../../lib/contracts/lock-backend.js';
+import type { LockBackend, LockStore, ModuleContext } from '../../../lib/contracts/lock-backend.js';
 import type { PrimitiveStores } from '../../../lib/contracts/primitive-stores.js';
 import type { ComparedRedis } from './compared-redis.js';
 import type { Random } from './random.js';
@@ -23,6 +23,7 @@ interface Process {
   readonly name: string;
   readonly client: Redis;
   readonly backend: LockBackend;
+  readonly store: LockStore;
   readonly primitives: PrimitiveStores;
   readonly cache: CacheStore;
 }
@@ -30,7 +31,8 @@ interface Process {
 /** A few processes at one Redis. */
 export class RandomCalls {
   private readonly processes: readonly Process[];
-  private readonly quorum: LockBackend;
+  private readonly nodes: LockBackend;
+  private readonly quorum: LockStore;
   private readonly quorumClient: Redis;
   private readonly tickets: string[] = [];
   private readonly permits: { ticket: string; count: number }[] = [];
@@ -43,14 +45,14 @@ export class RandomCalls {
   ) {
     this.processes = PROCESSES.map((name) => this.process(name));
     this.quorumClient = this.client();
-    this.quorum = redlock([this.quorumClient], { anyCount: true, restartDelay: false, nodeTimeout: 60_000 });
+    this.nodes = redlock([this.quorumClient], { anyCount: true, restartDelay: false, nodeTimeout: 60_000 });
+    this.quorum = this.nodes.open(contextOf('quorum', 'quorum'));
   }
 
   async open(): Promise<void> {
-    const request = { commandTimeout: 60_000, report: () => {} };
     await Promise.all([
-      ...this.processes.flatMap(({ backend, cache }) => [backend.start?.(request), cache.start?.(request)]),
-      this.quorum.start?.({ ...request, prefix: 'quorum' }),
+      ...this.processes.flatMap(({ name, store, cache }) => [store.start?.(), cache.start?.(contextOf(name))]),
+      this.quorum.start?.(),
     ]);
     for (const { name, primitives, cache } of this.processes) {
       primitives.semaphores.listen({ process: name, onGrant: () => {}, onConnected: () => {} });
@@ -67,7 +69,7 @@ export class RandomCalls {
       await backend.close();
       client.disconnect();
     }
-    await this.quorum.close();
+    await this.nodes.close();
     this.quorumClient.disconnect();
   }
 
@@ -99,6 +101,7 @@ export class RandomCalls {
       name,
       client,
       backend,
+      store: backend.open(contextOf(name)),
       primitives: backend.openPrimitiveStores(undefined),
       cache: backend.openCacheStore(undefined),
     };
@@ -131,8 +134,8 @@ export class RandomCalls {
 
   private lockCall(): Call {
     const { random } = this;
-    const { backend, name: process } = random.pick(this.processes);
-    const { queue } = backend;
+    const { store } = random.pick(this.processes);
+    const { queue } = store;
     const [name, names, ticket, ttl] = [random.pick(NAMES), this.names(), this.ticket(), this.ms()];
     const claim = random.chance(0.8) ? this.ms() : undefined;
     const least = random.chance(0.7) ? 0 : this.compared.micros + random.below(5e6);
@@ -142,28 +145,28 @@ export class RandomCalls {
       () => queue?.enqueue({ name, ...this.askedBy(this.freshTicket()), ttl, claim: 1_000 }),
       () => queue?.beat({ name, ticket, ttl }),
       () => queue?.beat({ name, ticket: random.pick(this.tickets.slice(-12)), ttl }),
-      () => backend.release({ name, ticket }),
-      () => backend.release({ name, ticket: random.pick(this.tickets.slice(-3)) }),
+      () => store.release({ name, ticket }),
+      () => store.release({ name, ticket: random.pick(this.tickets.slice(-3)) }),
       () => queue?.requeue({ name, ticket, again: this.freshTicket(), claim: ttl }),
       () =>
         Promise.all(
-          backend.renew([
+          store.renew([
             { name, ticket, ttl },
             { name: random.pick(NAMES), ticket: this.ticket(), ttl: this.ms() },
           ]),
         ),
-      () => backend.acquire({ name, ...this.askedBy(ticket), ttl, leastToken: least }),
-      () => backend.acquireSeveral?.({ names, ...this.askedBy(ticket), ttl, leastToken: least }),
-      () => backend.mint({ name, ticket, leastToken: least }),
-      () => backend.keep?.({ name, ticket, rest: this.ms() }),
-      () => backend.downgrade?.({ name, ticket, ttl }),
-      () => backend.inspect({ name }),
-      () => random.chance(0.3) && backend.forceRelease?.({ name }),
-      () => backend.label?.({ process, label: 'ä label', ttl: random.chance(0.3) ? 0 : ttl }),
-      () => backend.list?.({ pattern: random.pick(['*', 'a*', '[ab]']), cursor: '', limit: 10 }),
-      () => queue?.listen(listenerOf(process)),
-      () => queue?.listen(listenerOf(process)),
-      () => queue?.unlisten?.({ process }),
+      () => store.acquire({ name, ...this.askedBy(ticket), ttl, leastToken: least }),
+      () => store.acquireSeveral?.({ names, ...this.askedBy(ticket), ttl, leastToken: least }),
+      () => store.mint({ name, ticket, leastToken: least }),
+      () => store.keep?.({ name, ticket, rest: this.ms() }),
+      () => store.downgrade?.({ name, ticket, ttl }),
+      () => store.inspect({ name }),
+      () => random.chance(0.3) && store.forceRelease?.({ name }),
+      () => store.label?.('ä label', random.chance(0.3) ? 0 : ttl),
+      () => store.list?.({ pattern: random.pick(['*', 'a*', '[ab]']), cursor: '', limit: 10 }),
+      () => queue?.listen(),
+      () => queue?.listen(),
+      () => store.stop?.(),
     ]);
   }
 
@@ -272,19 +275,18 @@ export class RandomCalls {
 
   private quorumCall(): Call {
     const { random, quorum } = this;
-    const prefix = 'quorum';
     const [name, names, ttl] = [random.pick(NAMES), this.names(), this.ms()];
     const ticket = this.ticket();
     return random.pick<Call>([
-      () => quorum.acquire({ prefix, name, ticket, ttl, waits: random.chance(0.7) }),
-      () => quorum.acquireSeveral?.({ prefix, names, ticket, ttl }),
-      () => Promise.all(quorum.renew([{ prefix, name, ticket, ttl }])),
-      () => quorum.release({ prefix, name, ticket, again: this.freshTicket() }),
-      () => quorum.release({ prefix, name, ticket }),
-      () => quorum.mint({ prefix, name, ticket, leastToken: 0 }),
-      () => quorum.keep?.({ prefix, name, ticket, rest: this.ms() }),
-      () => quorum.inspect({ prefix, name }),
-      () => random.chance(0.3) && quorum.forceRelease?.({ prefix, name }),
+      () => quorum.acquire({ name, ticket, ttl, waits: random.chance(0.7) }),
+      () => quorum.acquireSeveral?.({ names, ticket, ttl }),
+      () => Promise.all(quorum.renew([{ name, ticket, ttl }])),
+      () => quorum.release({ name, ticket, again: this.freshTicket() }),
+      () => quorum.release({ name, ticket }),
+      () => quorum.mint({ name, ticket, leastToken: 0 }),
+      () => quorum.keep?.({ name, ticket, rest: this.ms() }),
+      () => quorum.inspect({ name }),
+      () => random.chance(0.3) && quorum.forceRelease?.({ name }),
     ]);
   }
 
@@ -336,8 +338,10 @@ async function ended(call: Call): Promise<void> {
   }
 }
 
-function listenerOf(process: string): QueueListener {
-  return { process, onMessage: () => {}, onReconnect: () => {} };
+function contextOf(process: string, prefix?: string): ModuleContext {
+  const nothing = () => {};
+  const told = { report: nothing, lost: nothing, connected: nothing, message: nothing, reconnected: nothing };
+  return { prefix, process, commandTimeout: 60_000, ...told };
 }
 
 const CACHE_LISTENER = {

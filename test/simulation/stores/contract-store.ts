@@ -2,7 +2,7 @@
 // connection that may be slow, be cut or lose an answer. No bytes and no scripts: many times the schedules of a Redis.
 
 import { EventEmitter } from 'node:events';
-import type { LockBackend, Pending } from '../../../lib/contracts/lock-backend.js';
+import type { LockBackend, LockStore, ModuleContext, Pending } from '../../../lib/contracts/lock-backend.js';
 import type { Server } from '../server.js';
 import { SimulatedProcess } from '../simulated-process.js';
 import type { World } from '../world.js';
@@ -17,7 +17,7 @@ type Refusal = new (message: string) => Error;
 class SharedMemory {
   /** The process that keeps it: its clocks are those of the leases. */
   private readonly keeper: SimulatedProcess;
-  private backend: LockBackend | undefined;
+  private store: LockStore | undefined;
   private losses = 0;
 
   constructor(
@@ -28,15 +28,15 @@ class SharedMemory {
   }
 
   /** Carries out a call; its answer is there when this returns. */
-  call(use: (backend: LockBackend) => Pending<unknown>): Answer {
+  call(use: (store: LockStore) => Pending<unknown>): Answer {
     // What happens to the server of the schedule, happens to this one.
     const losses = this.server.losses.filter(({ key }) => key === undefined).length;
-    if (losses > this.losses) this.backend = undefined;
+    if (losses > this.losses) this.store = undefined;
     this.losses = losses;
     let answer: Answer | undefined;
     this.keeper.observe(() => {
-      this.backend ??= this.memory();
-      use(this.backend).then(
+      this.store ??= this.memory().open(NOBODY);
+      use(this.store).then(
         (value) => (answer = { value }),
         (error: unknown) => (answer = { error }),
       );
@@ -45,6 +45,18 @@ class SharedMemory {
     return answer;
   }
 }
+
+const nothing = () => {};
+/** The processes learn of nothing by themselves. */
+const NOBODY: ModuleContext = {
+  process: 'memory',
+  commandTimeout: 1_000,
+  report: nothing,
+  lost: nothing,
+  connected: nothing,
+  message: nothing,
+  reconnected: nothing,
+};
 
 interface Answer {
   readonly value?: unknown;
@@ -64,24 +76,25 @@ export function contractBackend(
   const shared = memories.get(world) ?? new SharedMemory(server, memory);
   memories.set(world, shared);
   const client = new ContractClient(process, server, shared, refusal);
+  const store: LockStore = {
+    acquire: (request) => client.call((kept) => kept.acquire(request)),
+    acquireSeveral: (request) => client.call((kept) => kept.acquireSeveral?.(request) ?? Promise.reject(new Error())),
+    renew: (requests) =>
+      requests.map((request) => client.call((kept) => kept.renew([request])[0] ?? Promise.reject(new Error()))),
+    release: (request) => client.release((kept) => kept.release(request)),
+    mint: (request) => client.call((kept) => kept.mint(request)),
+    keep: (request) => client.release((kept) => kept.keep?.(request) ?? Promise.reject(new Error())),
+    downgrade: (request) => client.call(async (kept) => kept.downgrade?.(request)),
+    inspect: (request) => client.call((kept) => kept.inspect(request)),
+  };
   return {
     name: 'contract',
     traits: { lease: 'ttl', fencing: 'strict', leastLease: 1 },
-    acquire: (request) => client.call((backend) => backend.acquire(request)),
-    acquireSeveral: (request) =>
-      client.call((backend) => backend.acquireSeveral?.(request) ?? Promise.reject(new Error())),
-    renew: (requests) =>
-      requests.map((request) => client.call((backend) => backend.renew([request])[0] ?? Promise.reject(new Error()))),
-    release: (request) => client.release((backend) => backend.release(request)),
-    mint: (request) => client.call((backend) => backend.mint(request)),
-    keep: (request) => client.release((backend) => backend.keep?.(request) ?? Promise.reject(new Error())),
-    downgrade: (request) => client.call(async (backend) => backend.downgrade?.(request)),
-    inspect: (request) => client.call((backend) => backend.inspect(request)),
-    ping: () => client.call((backend) => backend.ping()),
-    whenConnected: (listener) => {
-      client.on('connected', listener);
-      return () => client.off('connected', listener);
+    open: ({ connected }) => {
+      client.on('connected', connected);
+      return { ...store, stop: () => void client.off('connected', connected) };
     },
+    ping: () => client.call(async () => {}),
     close: async () => client.close(),
   };
 }
@@ -103,13 +116,13 @@ class ContractClient extends EventEmitter {
     this.open();
   }
 
-  call<T>(use: (backend: LockBackend) => Pending<T>): Promise<T> {
+  call<T>(use: (store: LockStore) => Pending<T>): Promise<T> {
     if (this.told) this.server.onAskedAgain(this.process);
     return this.release(use);
   }
 
   /** What the process has is given back, also to a store that refuses all else. */
-  release<T>(use: (backend: LockBackend) => Pending<T>): Promise<T> {
+  release<T>(use: (store: LockStore) => Pending<T>): Promise<T> {
     const { link, server, process } = this;
     if (!link) return Promise.reject(new Error('connect ECONNREFUSED'));
     return new Promise((resolve, reject) =>

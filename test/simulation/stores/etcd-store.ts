@@ -12,7 +12,7 @@ import type { Load } from './index.js';
 import { RequestLink } from './request-link.js';
 
 /** Whole seconds, as etcd needs them (ms). */
-const SESSION = 3_000;
+export const SESSION = 3_000;
 /** How often etcd looks for leases whose time is over (ms). */
 const EXPIRY = 500;
 

@@ -11,14 +11,14 @@ import type { SimulatedProcess } from '../simulated-process.js';
 import type { Extent } from '../schedule.js';
 import type { Swarm } from '../swarm.js';
 import { contractBackend } from './contract-store.js';
-import { etcdStore } from './etcd-store.js';
+import { etcdStore, SESSION } from './etcd-store.js';
 import { quorumOf } from './quorum.js';
 
 /** Loads a module of the library. */
 export type Load = <Module>(file: string) => Promise<Module>;
 
 /** Fifty holds or a few more, for as many schedules as possible. */
-const SHORT: Extent = { faults: 4_000, calls: 10_000, holds: 60 };
+const SHORT: Extent = { faults: 2_500, calm: 4_000, calls: 10_000, holds: 52 };
 
 interface Store {
   /** What a schedule on this store never has, of what was drawn. */
@@ -58,11 +58,13 @@ export const STORES = {
 
   /**
    * Locks that live with the lease of a session. It has no readers. After a loss of data, tokens go on from the clocks
-   * of the processes, so that these must be right.
+   * of the processes, so that these must be right. A lease is what is left of the session: a body that blocks for half
+   * of its `ttl` is promised so much only where the session is longer than that.
    */
   etcd: async (load: Load): Promise<Store> => ({
-    swarm: ({ emptied }) => ({
+    swarm: ({ emptied, blocks, ttl }) => ({
       kinds: ['locks'],
+      blocks: ttl < SESSION / 2 ? blocks : 0,
       reads: 0,
       evictions: 0,
       failovers: 0,
@@ -80,9 +82,9 @@ export const STORES = {
         ...LOCKS_ALONE,
         processes: 3,
         callers: 4,
-        ttl: Math.min(ttl, 800),
-        holdTime: Math.min(holdTime, 30),
-        overstays: faultless || deaf || unheard ? 0 : Math.min(overstays, 0.1),
+        ttl: Math.min(ttl, 300),
+        holdTime: Math.min(holdTime, 10),
+        overstays: faultless || deaf || unheard ? 0 : Math.min(overstays, 0.03),
       }),
       extent: SHORT,
       backendOf: (process, server) => contractBackend(process, server, memory, BackendRefusal),

@@ -4,13 +4,14 @@ import type { Schedule } from '../schedule.js';
 import type { SimulatedProcess } from '../simulated-process.js';
 import { LEARNS } from './lock-rules.js';
 
-interface Believer {
+export interface Believer {
   readonly process: SimulatedProcess;
   readonly size: number;
-  readonly since: number;
+  /** Not before this time (true ms) was it granted: the answer may have been under way for most of its lease. */
+  readonly grantedAfter: number;
   readonly what: string;
   /** Whether the store has its share. */
-  readonly isKept: (() => boolean) | undefined;
+  readonly isKept?: () => boolean;
   /** What its process would be told if its code asked now. */
   believes(): boolean;
 }
@@ -25,15 +26,9 @@ export class Believers {
     private readonly limit: number,
   ) {}
 
-  /** The process got a share of that size. Returns what ends it. */
-  add(
-    process: SimulatedProcess,
-    what: string,
-    size: number,
-    believes: () => boolean,
-    isKept?: () => boolean,
-  ): () => void {
-    const believer = { process, size, since: process.time, what, believes, isKept };
+  /** The process got a share. Returns what ends it. */
+  add(believer: Believer): () => void {
+    const { process, what } = believer;
     this.entries += 1;
     this.all.add(believer);
     this.schedule.world.note(process.name, `GETS ${what}`);
@@ -65,7 +60,8 @@ export class Believers {
     // The server may grant again what it has forgotten, until the holder learns of that: soon, if nothing else happens.
     if (swarm.forgets && world.now < lastLoss + LEARNS) return;
     const sure = [...this.all].filter(
-      ({ process, since, believes }) => (swarm.forgets || since > lastLoss) && process.observe(() => believes()),
+      ({ process, grantedAfter, believes }) =>
+        (swarm.forgets || grantedAfter > lastLoss) && process.observe(() => believes()),
     );
     const sum = sure.reduce((total, { size }) => total + size, 0);
     if (sum <= this.limit) return;

@@ -37,6 +37,9 @@ function optionsOf(key: string, random: Random): ReadOptions {
   };
 }
 
+/** Milliseconds: who waits for 5 s loads alone, and stores nothing. */
+const LONGEST_LOAD = 3_000;
+
 /** The tag of those that are invalidated by it. */
 const TAGS: Readonly<Record<string, string>> = { r3: 'r' };
 
@@ -165,7 +168,8 @@ export class CachedReads implements Workload {
   private async load(who: string, key: string, row: Row, random: Random): Promise<number> {
     const { version } = row;
     this.schedule.world.note(who, `loads version ${version} of ${key}`);
-    await sleep(random.exponential(random.pick([1, 100, 1_500])));
+    const slow = random.chance(0.3);
+    await sleep(slow ? random.between(0, LONGEST_LOAD) : random.exponential(random.pick([1, 100])));
     return version;
   }
 }

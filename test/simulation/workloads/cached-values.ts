@@ -1,6 +1,6 @@
 // Cached values of a source that changes: no read that begins after an invalidation was confirmed returns what was
 // before it. A call that shares a read of its process began with that read: the process may not know of the
-// invalidation yet, unless it was its own.
+// invalidation yet, unless it was its own. Some seconds later it joins no such read, as messages may be lost.
 
 import type { CacheService } from '../../../lib/cache/cache.service.js';
 import type { LoaderContext } from '../../../lib/cache/load/cache-loader.js';
@@ -143,7 +143,9 @@ export class CachedValues implements Workload {
       if (byLoader && tags.length > 0) context.setTags(tags);
       return this.load(process.name, key, row, random);
     };
-    const options = { ttl: '5m', consistency: strong ? 'strong' : 'eventual', ...(!byLoader && { tags }) } as const;
+    const expect = random.pick(['hit', 'miss', undefined] as const);
+    const consistency = strong ? 'strong' : 'eventual';
+    const options = { ttl: '5m', consistency, ...(expect && { expect }), ...(!byLoader && { tags }) } as const;
     const own = row.own.get(process) ?? 0;
     const { value, least, since } = await this.sharedRead(process, key, row, strong, () =>
       cache.getOrSet(key, loader, options),
@@ -167,19 +169,22 @@ export class CachedValues implements Workload {
   ): Promise<{ readonly value: number; readonly least: number; readonly since: number }> {
     const { swarm } = this.schedule;
     const place = `${process.name} ${key}`;
-    const bound = swarm.firstLevel && !strong ? row.confirmedFor(process, LONGEST_STALE) : row.last;
+    const known = row.confirmedFor(process, LONGEST_STALE);
+    const bound = swarm.firstLevel && !strong ? known : row.last;
     const own = { least: bound.version, since: row.last.since, calls: 0 };
-    // Nothing is stored behind a barrier: from the commit on, no read that begins finds what was before.
-    if (strong) {
-      const least = Math.max(own.least, row.committed);
-      return { value: await read(), ...own, least };
-    }
     // Where nothing fails, the message of the invalidation ends the sharing at once.
     const first = swarm.faultless ? own : (this.shared.get(place) ?? own);
     this.shared.set(place, first);
     first.calls += 1;
     try {
-      return { value: await read(), least: first.least, since: first.since };
+      if (strong) {
+        // Nothing is stored behind a barrier: from the commit on, no read that begins finds what was before.
+        const least = Math.max(own.least, row.committed);
+        return { value: await read(), least, since: own.since };
+      }
+      // By then the process has noticed that it may have missed the message, and joins no read that began before.
+      const least = Math.max(first.least, known.version);
+      return { value: await read(), least, since: Math.min(first.since, known.since) };
     } finally {
       first.calls -= 1;
       if (first.calls === 0 && this.shared.get(place) === first) this.shared.delete(place);
@@ -223,7 +228,8 @@ export class CachedValues implements Workload {
   private async load(who: string, key: string, row: ChangedRow, random: Random): Promise<number> {
     const { version } = row;
     this.schedule.world.note(who, `loads version ${version} of ${key}`);
-    await sleep(random.exponential(random.pick([1, 100, 1_500])));
+    const slow = random.chance(0.3);
+    await sleep(slow ? random.between(0, this.schedule.swarm.longestLoad) : random.exponential(random.pick([1, 100])));
     return version;
   }
 }

@@ -6,6 +6,7 @@ import { sleep, type Workload } from './workload.js';
 
 const PERIOD = 2_000;
 const AT_LEAST = 1_000;
+const AT_MOST = 1_500;
 
 interface Run {
   /** When its call was made: the name stays taken for at least `AT_LEAST` from then. */
@@ -30,8 +31,9 @@ export class Jobs implements Workload {
     const tick = Math.ceil((process.time + 1) / PERIOD) * PERIOD;
     await sleep(tick - process.time + random.between(0, 400));
     const askedAt = process.time;
-    const options = { atMostFor: 1_500, atLeastFor: AT_LEAST };
+    const options = { atMostFor: AT_MOST, atLeastFor: AT_LEAST };
     let ended: Ended | undefined;
+    const unrecorded = services.unrecordedRuns();
     const body = async ({ fencingToken }: { readonly fencingToken: number }) => {
       this.entries += 1;
       const { last } = this;
@@ -45,12 +47,17 @@ export class Jobs implements Workload {
         );
       }
       this.last = { askedAt, who: process.name };
-      await sleep(random.exponential(swarm.holdTime));
+      const overstays = random.chance(swarm.overstays);
+      await sleep(overstays ? random.between(AT_MOST, AT_MOST + PERIOD) : random.exponential(swarm.holdTime));
       ended = { token: fencingToken, askedAt };
     };
     try {
       await services.jobs.run('j', options, body);
-      if (ended) await this.look(process.name, services, ended);
+      // A warning said that the record may lack a run.
+      if (services.unrecordedRuns() > unrecorded) return;
+      if (!ended) return;
+      if (random.chance(0.5)) await sleep(random.between(0, PERIOD));
+      await this.look(process.name, services, ended);
     } catch (problem) {
       const error = problem as Error;
       world.note(process.name, `does not run the job (${error.name})`);

@@ -46,7 +46,13 @@ export class Leaders implements Workload {
           this.schedule.verdict.violated('TERM', `${process.name} has term ${term}, after ${this.highest}`);
         }
         this.highest = Math.max(this.highest, term);
-        end = this.believers.add(process, `term ${term}`, 1, () => candidacy.isLeader && candidacy.term === term);
+        end = this.believers.add({
+          process,
+          size: 1,
+          grantedAfter: process.time - lease,
+          what: `term ${term}`,
+          believes: () => candidacy.isLeader && candidacy.term === term,
+        });
       },
       onLost: () => end(),
     });

@@ -16,6 +16,7 @@ export class LockOrder {
   private readonly processes = new Map<string, { readonly process: SimulatedProcess; endedAt: number | undefined }>();
   /** By name: the ticket that owns it. */
   private readonly owners = new Map<string, string>();
+  private checkedAt = 0;
 
   constructor(
     private readonly server: Server,
@@ -47,10 +48,12 @@ export class LockOrder {
     }
   }
 
-  /** A name is not given to a process that has ended, as the server knows. */
+  /** A name is not given to a process that has ended, as the server knows. A failover may bring an owner back. */
   checkHeirs(names: readonly string[]): void {
-    const { server, processes, owners } = this;
+    const { server, processes, owners, checkedAt } = this;
     const { now } = server.world;
+    const broughtBack = server.losses.some(({ time }) => time >= checkedAt);
+    this.checkedAt = now;
     const connected = new Set<SimulatedProcess>();
     for (const { socket, channels } of server.links) {
       connected.add(socket.process);
@@ -64,7 +67,7 @@ export class LockOrder {
       const owner = entry?.type === 'string' ? entry.value : '';
       const known = processes.get(owner.slice(0, owner.indexOf(':')));
       const since = known?.endedAt ?? Infinity;
-      if (owner !== owners.get(name) && now > since + ENDED)
+      if (owner !== owners.get(name) && now > since + ENDED && !broughtBack)
         this.verdict.violated('HEIR', `${name} is given to ${known?.process.name}, which has ended`);
       owners.set(name, owner);
     }

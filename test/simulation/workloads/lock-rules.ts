@@ -217,8 +217,8 @@ export class LockRules {
     this.verdict.violated('AWAKE', 'nothing keeps a process running whose call waits');
   }
 
-  /** Without faults, a name is not free for long while somebody waits for it. */
-  checkUsed(names: readonly string[]): void {
+  /** Without faults, or after `allowance` ms for them, a name is not free for long while somebody waits for it. */
+  checkUsed(names: readonly string[], allowance = 0): void {
     const { now } = this.world;
     const calls = [...this.calls];
     for (const name of names) {
@@ -229,7 +229,7 @@ export class LockRules {
       const since = this.freeSince.get(name);
       if (held || !waits) this.freeSince.delete(name);
       else if (since === undefined) this.freeSince.set(name, now);
-      else if (now - since > LONGEST_FREE) {
+      else if (now - since > LONGEST_FREE + allowance) {
         this.verdict.violated('FREE', `${name} is free since ${since.toFixed(0)} although somebody waits`);
         this.freeSince.set(name, Infinity);
       }

@@ -8,6 +8,9 @@ import type { SimulatedProcess } from '../simulated-process.js';
 import { LockRules } from './lock-rules.js';
 import { sleep, type Workload } from './workload.js';
 
+/** How much longer (ms) a name may be free where a client sends again what it has sent, on another connection. */
+const LONGEST_RECONNECT = 300;
+
 class GivenUp extends Error {
   override name = 'GivenUp';
 }
@@ -21,7 +24,7 @@ export class Locks implements Workload {
     const { world, server, verdict, swarm } = schedule;
     this.rules = new LockRules(world, server, verdict);
     world.every(500, () => this.rules.checkCalls(swarm.commandTimeout));
-    world.every(500, () => this.rules.checkAwake());
+    world.every(2_000, () => this.rules.checkAwake());
     // Who owns what is read from the Redis of the schedule: other stores have that elsewhere.
     world.every(20, () => {
       if (!server.keepsAll || this.ended) return false;
@@ -30,10 +33,11 @@ export class Locks implements Workload {
       return true;
     });
     // A process that blocks its event loop takes nothing meanwhile.
-    if (swarm.faultless && swarm.blocks === 0) {
+    const late = swarm.lateOf !== '';
+    if ((swarm.faultless || late) && swarm.blocks === 0) {
       world.every(20, () => {
-        if (world.now > 1_500) this.rules.checkUsed(swarm.names);
-        return world.now < schedule.until;
+        if (world.now > 1_500) this.rules.checkUsed(swarm.names, late ? LONGEST_RECONNECT : 0);
+        return !this.ended;
       });
     }
   }

@@ -31,6 +31,7 @@ export class Permits implements Workload {
     const wait = random.pick([0, 700, 5_000, Infinity]);
     // Longer than the lease that one gets who waited.
     const ttl = 2 * swarm.ttl;
+    const asked = process.time;
     let permit: Permit;
     try {
       permit = await services.semaphores.acquire('s', { permits: PERMITS, count, wait, ttl });
@@ -42,8 +43,14 @@ export class Permits implements Workload {
       }
       return;
     }
-    const kept = () => server.hasPermits('s', `${permit.owner}:${count}`);
-    const end = this.believers.add(process, `${count} of the permits`, count, () => permit.held, kept);
+    const end = this.believers.add({
+      process,
+      size: count,
+      grantedAfter: Math.max(asked, process.time - ttl),
+      what: `${count} of the permits`,
+      isKept: () => server.hasPermits('s', `${permit.owner}:${count}`),
+      believes: () => permit.held,
+    });
     const blocks = random.chance(swarm.blocks) && permit.held;
     if (blocks) process.block(0.55 * ttl);
     if (!random.chance(swarm.atOnce)) await sleep(random.exponential(swarm.holdTime));

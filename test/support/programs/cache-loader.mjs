@@ -2,7 +2,7 @@
 import 'reflect-metadata';
 import { NestFactory } from '@nestjs/core';
 import { Redis } from 'ioredis';
-import { CacheService, RedisLockModule } from '../../../dist/index.js';
+import { CacheService, RedisLockModule } from 'nest-redis-lock';
 
 const [, , port, key, callers, time, options] = process.argv;
 const redis = { host: '127.0.0.1', port: Number(port) };

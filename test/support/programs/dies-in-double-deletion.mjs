@@ -1,7 +1,7 @@
 // Begins a double deletion by prefix whose write never ends.
 import 'reflect-metadata';
 import { NestFactory } from '@nestjs/core';
-import { CacheService, RedisLockModule } from '../../../dist/index.js';
+import { CacheService, RedisLockModule } from 'nest-redis-lock';
 
 const [, , port, prefix, delay] = process.argv;
 class Root {}

@@ -5,7 +5,11 @@ import { LockService, memory, RedisLockModule } from 'nest-redis-lock';
 import { say } from './lock-app.mjs';
 
 const down = () => Promise.reject(new Error('connection refused'));
-const backend = Object.assign(memory(), { acquire: down, release: down });
+const kept = memory();
+const open = kept.open.bind(kept);
+const backend = Object.assign(kept, {
+  open: (module) => Object.assign(open(module), { acquire: down, release: down }),
+});
 
 class App {}
 const locks = RedisLockModule.forRoot({ backend, cache: false });

@@ -27,6 +27,15 @@ async function take({ name, options, as, hold }) {
   }
 }
 
+/** How long (ms) the machine may keep this process from running before that counts as a standstill. */
+const STANDSTILL = 300;
+let ranAt = performance.now();
+setInterval(() => {
+  const now = performance.now();
+  if (now - ranAt > STANDSTILL) void evidence.incr('standstills');
+  ranAt = now;
+}, STANDSTILL / 10);
+
 let stop = new AbortController();
 
 /**

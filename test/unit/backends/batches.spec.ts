@@ -1,11 +1,12 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import type { Notice } from 'nest-redis-lock/backend';
 import { BatchedCall, type Lanes, TurnBatch } from '../../../lib/backends/batch.js';
-import { Reporters } from '../../../lib/backends/reporters.js';
-import { SessionLocks } from '../../../lib/backends/sessions/session-locks.js';
+import { Listeners } from '../../../lib/backends/listeners.js';
+import { sessionLocks, SessionSlots } from '../../../lib/backends/sessions/session-locks.js';
 import type { StoreSession } from '../../../lib/backends/sessions/session-slot.js';
 import { eventually } from '../../support/eventually.js';
 import { Gate } from '../../support/gate.js';
+import { contextOf } from '../../support/open-backend.js';
 
 interface Sent {
   readonly requests: readonly number[];
@@ -157,46 +158,49 @@ describe('a call of a batch', () => {
 
 const NOTICE: Notice = { level: 'warn', message: 'messages do not arrive' };
 
-function moduleOf(reporters: Reporters) {
+function moduleOf(listeners: Listeners) {
   const notices: Notice[] = [];
-  const stopper = new AbortController();
-  const request = {
-    commandTimeout: 1_000,
-    report: (notice: Notice) => void notices.push(notice),
-    stopped: stopper.signal,
-  };
-  reporters.add(request);
-  return { notices, stopper, request };
+  const told: string[] = [];
+  const module = contextOf({
+    report: (notice) => void notices.push(notice),
+    connected: () => void told.push('connected'),
+    lost: (tickets, _why, reason = 'expired') => void told.push(`${tickets.join()} ${reason}`),
+  });
+  return { notices, told, module, stop: listeners.add(module) };
 }
 
-it('reports to each module that has not stopped', () => {
-  const reporters = new Reporters();
-  const [first, second] = [moduleOf(reporters), moduleOf(reporters)];
-  reporters.report(NOTICE);
-  first.stopper.abort();
-  reporters.report(NOTICE);
+it('tells each module that has not stopped', () => {
+  const listeners = new Listeners();
+  const [first, second] = [moduleOf(listeners), moduleOf(listeners)];
+  const tell = () => {
+    listeners.report(NOTICE);
+    listeners.connected();
+    listeners.lost(['a:1', 'a:2'], new Error('the session has ended'));
+    listeners.lost([], new Error('the session has ended'));
+  };
+  tell();
+  first.stop();
+  tell();
   expect(first.notices).toEqual([NOTICE]);
   expect(second.notices).toEqual([NOTICE, NOTICE]);
-  expect(reporters.count).toBe(1);
+  expect(first.told).toEqual(['connected', 'a:1,a:2 expired']);
+  expect(second.told).toEqual([...first.told, ...first.told]);
 });
 
 it('reports once to a module whose locks and cache share the connection', () => {
-  const reporters = new Reporters();
-  const { notices, request, stopper } = moduleOf(reporters);
-  reporters.add(request);
-  reporters.report(NOTICE);
+  const listeners = new Listeners();
+  const { notices, told, module, stop } = moduleOf(listeners);
+  const stopCache = listeners.add({ commandTimeout: 50, report: module.report });
+  listeners.report(NOTICE);
+  listeners.connected();
   expect(notices).toEqual([NOTICE]);
-  stopper.abort();
-  expect(reporters.count).toBe(0);
-});
-
-it('does not report to a module that stopped before the connection was asked to serve it', () => {
-  const reporters = new Reporters();
-  const { notices, request, stopper } = moduleOf(new Reporters());
-  stopper.abort();
-  reporters.add(request);
-  reporters.report(NOTICE);
-  expect(notices).toEqual([]);
+  expect(told).toEqual(['connected']);
+  stop();
+  listeners.report(NOTICE);
+  expect(notices).toEqual([NOTICE, NOTICE]);
+  stopCache();
+  listeners.report(NOTICE);
+  expect(notices).toHaveLength(2);
 });
 
 const LEASE = { ttl: 30_000 };
@@ -218,21 +222,27 @@ function locksOn(replace: (session: number, end: () => void) => Partial<StoreSes
       close: async () => void note('close'),
     };
   };
-  const locks = new SessionLocks({ open }, ({ name }) => name, 1);
+  const lost: (readonly string[])[] = [];
+  const slots = new SessionSlots(open, 1, (tickets) => lost.push(tickets));
+  const locks = sessionLocks(
+    slots,
+    (name) => name,
+    async () => null,
+  );
   const renew = (name: string, ticket: string) => locks.renew([{ name, ticket, ...LEASE }])[0];
   const acquire = (name: string, ticket: string) => locks.acquire({ name, ticket, ...LEASE });
-  return { locks, calls, renew, acquire };
+  return { slots, lost, calls, renew, acquire };
 }
 
 it('counts a grant of a session that ended with its reply as none, also for a later call with the same ticket', async () => {
-  const { calls, renew, acquire, locks } = locksOn((session, end) => ({
+  const { calls, renew, acquire, slots } = locksOn((session, end) => ({
     take: async () => {
       if (session === 1) end();
       return { first: 1, count: 1 };
     },
   }));
   await expect(acquire('stock', 'a:1')).rejects.toThrow('The session has ended');
-  expect(locks.ownerHere({ name: 'stock' })).toBeUndefined();
+  expect(slots.of('stock').holds.size).toBe(0);
   expect(await acquire('stock', 'a:1')).toMatchObject({ status: 'granted' });
   expect(calls).toEqual(['take 1', 'take 2']);
   expect(await renew('stock', 'a:2')).toEqual({ status: 'not-owner' });
@@ -240,9 +250,7 @@ it('counts a grant of a session that ended with its reply as none, also for a la
 
 it('tells the tickets of a session that has ended, and renews none of them on the next one', async () => {
   let end = () => {};
-  const { acquire, renew, locks } = locksOn((_session, ended) => ((end = ended), {}));
-  const lost: (readonly string[])[] = [];
-  locks.onLost((tickets) => lost.push(tickets));
+  const { acquire, renew, lost } = locksOn((_session, ended) => ((end = ended), {}));
   await Promise.all([acquire('stock', 'a:1'), acquire('price', 'a:2')]);
   end();
   expect(lost).toEqual([['a:1', 'a:2']]);
@@ -263,7 +271,7 @@ it('asks the session again for a renewal that comes while a question is under wa
 
 it('opens no session for calls that wait when it is closed, or come later', async () => {
   const gate = new Gate();
-  const { calls, acquire, locks } = locksOn(() => ({
+  const { calls, acquire, slots } = locksOn(() => ({
     take: async () => {
       await gate.opened;
       return { first: 1, count: 1 };
@@ -272,7 +280,7 @@ it('opens no session for calls that wait when it is closed, or come later', asyn
   const waiting = ['a', 'b', 'c'].map((name) => acquire(name, `${name}:1`));
   const refused = Promise.all(waiting.map((each) => expect(each).rejects.toThrow('The backend is closed')));
   while (!calls.includes('take 1')) await Promise.resolve();
-  await locks.close();
+  await slots.close();
   gate.open();
   await refused;
   await expect(acquire('d', 'd:1')).rejects.toThrow('The backend is closed');

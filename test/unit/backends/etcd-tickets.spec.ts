@@ -1,10 +1,10 @@
 import { jest } from '@jest/globals';
-import type { LockBackend } from 'nest-redis-lock';
 import type { Pending } from 'nest-redis-lock/backend';
 import { EtcdEndpoint } from '../../../lib/backends/etcd/etcd-endpoint.js';
 import { etcd } from '../../../lib/backends/etcd/etcd-lock-backend.js';
 import { eventually } from '../../support/eventually.js';
 import { EtcdModel } from '../../simulation/stores/etcd-model.js';
+import { openBackend, type OpenBackend } from '../../support/open-backend.js';
 
 const model = new EtcdModel(() => 0);
 let openSession!: () => void;
@@ -32,10 +32,10 @@ describe('a ticket of etcd that is given back while its request waits for a sess
     ['enqueue', ({ queue }) => queue!.enqueue({ ...ticket, ttl: 3_000, claim: 1_000, patient: false }), {}],
     // The next ticket of a turn that has ended.
     ['requeue', ({ queue }) => queue!.requeue({ ...ticket, again: next.ticket, claim: 1_000 }), next],
-  ] as const satisfies readonly (readonly [string, (backend: LockBackend) => Pending<unknown>, object])[])(
+  ] as const satisfies readonly (readonly [string, (backend: OpenBackend) => Pending<unknown>, object])[])(
     'takes nothing (%s)',
     async (_request, ask, waiting) => {
-      const backend = etcd({ endpoints: 'http://etcd:2379' });
+      const backend = openBackend(etcd({ endpoints: 'http://etcd:2379' }));
       const asked = ask(backend);
       await expect(backend.release({ ...ticket, ...waiting })).resolves.toMatchObject({ status: 'gone' });
       openSession();
@@ -46,7 +46,7 @@ describe('a ticket of etcd that is given back while its request waits for a sess
   );
 
   it('may be asked for again', async () => {
-    const backend = etcd({ endpoints: 'http://etcd:2379' });
+    const backend = openBackend(etcd({ endpoints: 'http://etcd:2379' }));
     const asked = backend.acquire({ ...ticket, ttl: 3_000 });
     await backend.release(ticket);
     const again = backend.acquire({ ...ticket, ttl: 3_000 });
@@ -75,7 +75,7 @@ describe('a hand-over of etcd while another process begins to wait', () => {
 
   it.each(['release', 'requeue'] as const)('tells the new owner of it: %s', async (how) => {
     openSession();
-    const backend = etcd({ endpoints: 'http://etcd:2379' });
+    const backend = openBackend(etcd({ endpoints: 'http://etcd:2379' }));
     await backend.acquire({ name, ticket: 'one:1', ttl: 3_000 });
     await backend.queue!.enqueue({ ...queue, ticket: 'two:1' });
     const post = jest.mocked(EtcdEndpoint.prototype.post);

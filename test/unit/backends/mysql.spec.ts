@@ -1,8 +1,10 @@
-import { LeaseTableBackend } from '../../../lib/backends/mysql/lease-table-backend.js';
+import { Listeners } from '../../../lib/backends/listeners.js';
+import { leaseTableOn } from '../../../lib/backends/mysql/lease-table-backend.js';
 import { LockedRows } from '../../../lib/backends/mysql/lease-takes.js';
 import type { MysqlLink } from '../../../lib/backends/mysql/mysql-link.js';
 import { DrivenClock } from '../../support/driven-clock.js';
 import { Gate } from '../../support/gate.js';
+import { openBackend } from '../../support/open-backend.js';
 
 describe('locked rows of MySQL', () => {
   const clock = new DrivenClock();
@@ -91,10 +93,11 @@ it('gives up to free a name whose owner is another one at each try', async () =>
   const link = {
     rows: async () => [{ owner: Buffer.from(`p:${++owner}`) }],
     change: async () => ({ affectedRows: 0 }),
+    listeners: new Listeners(),
   };
   const settings = { table: '`locks`', createTable: true, keepRows: 1_000 };
-  const backend = new LeaseTableBackend(link as unknown as MysqlLink, settings);
-  await expect(backend.forceRelease({ name: 'stock' })).rejects.toThrow(
+  const backend = openBackend(leaseTableOn(link as unknown as MysqlLink, settings));
+  await expect(backend.forceRelease?.({ name: 'stock' })).rejects.toThrow(
     '"stock" had another owner at each of 20 tries',
   );
   expect(owner).toBe(20);

@@ -13,12 +13,12 @@ it.each([
   ['shop', 'order:7', 'b2be2a7e876a68446bb09839e3e9d6afbdc52d5c69ac21dbdb0c018043ff560c', '-5566965366457210812'],
   [undefined, 'a\0b', 'a85df8c592d5839c940bf6923815783e83da581662c6ae8fc6f71a433d58b8f4', '-6314617575047855204'],
 ])('the keys of a name with the prefix %j stay: %j', (prefix, name, digest, number) => {
-  expect(lockKey({ prefix, name })).toBe(`\\x${digest}`);
-  expect(advisoryKey({ prefix, name })).toBe(number);
+  expect(lockKey(prefix, name)).toBe(`\\x${digest}`);
+  expect(advisoryKey(prefix, name)).toBe(number);
 });
 
 it('orders keys as PostgreSQL orders their bytes', () => {
-  const keyed = Array.from({ length: 100 }, (_, index) => ({ key: lockKey({ prefix: undefined, name: `${index}` }) }));
+  const keyed = Array.from({ length: 100 }, (_, index) => ({ key: lockKey(undefined, `${index}`) }));
   const bytes = keyed.map(({ key }) => Buffer.from(key.slice(2), 'hex')).toSorted((a, b) => Buffer.compare(a, b));
   expect(inOrder(keyed).map(({ key }) => key)).toEqual(bytes.map((each) => `\\x${each.toString('hex')}`));
 });

@@ -1,5 +1,6 @@
+import { EventEmitter } from 'node:events';
 import { jest } from '@jest/globals';
-import { createClient } from '@redis/client';
+import { createClient, createSentinel } from '@redis/client';
 import { Cluster, Command, type Redis } from 'ioredis';
 import { redlock } from 'nest-redis-lock/redlock';
 import type { Notice } from 'nest-redis-lock/backend';
@@ -7,12 +8,16 @@ import { RedisCacheBus } from '../../../lib/backends/redis/cache/redis-cache-bus
 import {
   encodedCall,
   encodedCommandClass,
+  ScriptBatch,
   type ScriptRequest,
-} from '../../../lib/backends/redis/connection/encoded-call.js';
+} from '../../../lib/backends/redis/connection/script-batch.js';
+import { adapted } from '../../../lib/backends/redis/connection/adapted-servers.js';
+import { type NodeRedisSentinel, onMaster } from '../../../lib/backends/redis/connection/node-redis-clients.js';
 import { redisScript } from '../../../lib/backends/redis/connection/redis-script.js';
 import { ScriptRunner } from '../../../lib/backends/redis/connection/script-runner.js';
 import { VersionsInUse } from '../../../lib/backends/redis/connection/versions-in-use.js';
 import { LockInspection } from '../../../lib/backends/redis/locks/lock-inspection.js';
+import { LockKeys } from '../../../lib/backends/redis/locks/redis-lock-keys.js';
 import { RENEW } from '../../../lib/backends/redis/locks/release.lua.js';
 import { eventually } from '../../support/eventually.js';
 
@@ -99,6 +104,15 @@ it.each(['MOVED 866 127.0.0.1:7001', 'ASK 866 127.0.0.1:7001'])(
     expect(alone.sent()).toBe(1);
   },
 );
+
+it.each([[[1]], [[1, 2, 3]], [7], ['OK'], [null]])('takes %j for no answer to two calls of a run', async (reply) => {
+  const { client } = refusing([]);
+  const evalsha = async (...args: readonly unknown[]) => [args.at(-1), args.includes('a') ? 7 : reply];
+  const batch = new ScriptBatch(new ScriptRunner(Object.assign(client, { evalsha })), RENEW);
+  const [first, ...others] = ['a', 'b', 'c'].map(async (key) => batch.run('shared', [key], [1], String));
+  expect(await first).toBe('7');
+  for (const each of await Promise.allSettled(others)) expect(each).toMatchObject({ status: 'rejected' });
+});
 
 it('blames no proxy where the client queues a script for a MULTI, also of one that answers bytes', async () => {
   const { client } = refusing([]);
@@ -225,8 +239,8 @@ class CountingScripts {
 
 it('reads the label of each process once for the locks of a page', async () => {
   const scripts = new CountingScripts();
-  const inspection = new LockInspection(scripts as unknown as ScriptRunner);
-  const page = Array.from({ length: 50 }, (_, index) => inspection.inspect({ name: `order:${index}` }));
+  const inspection = new LockInspection(scripts as unknown as ScriptRunner, new LockKeys(undefined));
+  const page = Array.from({ length: 50 }, (_, index) => inspection.inspect(`order:${index}`));
   for (const state of await Promise.all(page)) {
     expect(state).toMatchObject({
       label: 'web-1',
@@ -238,7 +252,7 @@ it('reads the label of each process once for the locks of a page', async () => {
     });
   }
   expect(scripts.read).toEqual(['lock:{one}:label', 'lock:{two}:label']);
-  await inspection.inspect({ name: 'order:7' });
+  await inspection.inspect('order:7');
   expect(scripts.read).toHaveLength(4);
 });
 
@@ -289,4 +303,29 @@ it.each([0, 1, Infinity])('closes after the application has set a limit of %s li
   for (const client of clients) client.setMaxListeners(limit);
   await backend.close?.();
   expect(clients.map((client) => client.getMaxListeners())).toEqual([limit, limit, limit]);
+});
+
+it('sends no command by a Sentinel client that would hide a lost connection', async () => {
+  const sentinel = createSentinel({ name: 'main', sentinelRootNodes: [{ host: '127.0.0.1', port: 1 }] });
+  const later = new Proxy(sentinel, { get: (of, name) => (name === '_execute' ? undefined : Reflect.get(of, name)) });
+  const sent = onMaster(later as unknown as NodeRedisSentinel, () => Promise.resolve('sent'));
+  await expect(sent).rejects.toThrow(/none of node-redis 5 or 6.*use one of these, or an ioredis client/);
+});
+
+it('leaves no listener on a master to which node-redis sends again after the application has ended', async () => {
+  const master = Object.assign(new EventEmitter(), { sendCommand: () => Promise.resolve('PONG') });
+  let again = () => Promise.resolve<unknown>(undefined);
+  const sentinel = Object.assign(new EventEmitter(), {
+    isOpen: true,
+    getMasterNode: () => ({ host: '127.0.0.1', port: 1 }),
+    getSentinelNode: () => undefined,
+    _execute: (_isReadonly: boolean, send: (client: typeof master) => Promise<unknown>) =>
+      (again = () => send(master))(),
+  });
+  const client = adapted(sentinel as unknown as NodeRedisSentinel);
+  await client.ping();
+  expect(master.eventNames()).toEqual(['error', 'end']);
+  client.disconnect();
+  await again();
+  expect(master.eventNames()).toEqual([]);
 });

@@ -2,7 +2,7 @@ import { EventEmitter } from 'node:events';
 import { zookeeper, type ZooKeeperOptions } from 'nest-redis-lock/zookeeper';
 import type { Client } from 'node-zookeeper-client';
 import { ClientInternals, partsOf } from '../../../lib/backends/zookeeper/client-internals.js';
-import { childPrefix, inOrder, isWorn, parentPath, ticketOf } from '../../../lib/backends/zookeeper/lock-node.js';
+import { childPrefix, inOrder, isWorn, parentPaths, ticketOf } from '../../../lib/backends/zookeeper/lock-node.js';
 import { failureOf } from '../../../lib/backends/zookeeper/zookeeper-lock-backend.js';
 import { zooKeeperSettings } from '../../../lib/backends/zookeeper/zookeeper-options.js';
 import { ServerAttempts } from '../../../lib/backends/zookeeper/zookeeper-session.js';
@@ -51,8 +51,12 @@ describe('the path of a name', () => {
       '\u0000',
       '\u{1f512}',
     ];
-    const requests = [...names.map((name) => ({ name })), { prefix: 'a', name: 'b' }, { prefix: 'a:b', name: 'c' }];
-    const paths = requests.map((request) => parentPath('/locks', request));
+    const requests = [
+      ...names.map((name) => ({ prefix: undefined, name })),
+      { prefix: 'a', name: 'b' },
+      { prefix: 'a:b', name: 'c' },
+    ];
+    const paths = requests.map(({ prefix, name }) => parentPaths('/locks', prefix)(name));
     expect(new Set(paths).size).toBe(requests.length);
     for (const path of paths) expect(path).toMatch(/^\/locks\/(?!\.\.?$)[\x21-\x7e]{1,420}$/);
   });
@@ -93,7 +97,8 @@ describe('options', () => {
 });
 
 describe('a connection to ZooKeeper', () => {
-  const SESSION = 9_000;
+  /** What is left of the trusted time of a session when its server has fallen silent. */
+  const REST = 3_000;
 
   let now = 1_000;
   const { now: realNow } = performance;
@@ -108,21 +113,21 @@ describe('a connection to ZooKeeper', () => {
   /** How long each of several attempts may take, one after the other, of which none is answered within that time. */
   function limits(attempts: ServerAttempts, count: number): number[] {
     return Array.from({ length: count }, () => {
-      const limit = attempts.endsAt(SESSION) - now;
+      const limit = attempts.endsAt(REST) - now;
       now += limit;
-      attempts.next(SESSION);
+      attempts.next(REST);
       return Math.round(limit);
     });
   }
 
   describe('how long a server may take to answer a new connection', () => {
-    it('is at first what lets one request wait for all of them, then twice as long, to a third of the session', () => {
+    it('is at first what lets one request wait for all of them, then twice as long, to what is left of the session', () => {
       expect(limits(new ServerAttempts(2, 1_000), 9)).toEqual([
         500, 500, 1_000, 1_000, 2_000, 2_000, 3_000, 3_000, 3_000,
       ]);
     });
 
-    it('lets a third of the session suffice for all of them, where requests wait for longer', () => {
+    it('lets what is left of the session suffice for all of them, where requests wait for longer', () => {
       expect(limits(new ServerAttempts(3, 60_000), 4)).toEqual([1_000, 1_000, 1_000, 2_000]);
     });
 
@@ -136,7 +141,7 @@ describe('a connection to ZooKeeper', () => {
       expect(attempts.underWay).toBe(true);
       attempts.answered();
       expect(attempts.underWay).toBe(false);
-      attempts.next(SESSION);
+      attempts.next(REST);
       expect(attempts.underWay).toBe(true);
       expect(limits(attempts, 1)).toEqual([500]);
     });
@@ -146,7 +151,7 @@ describe('a connection to ZooKeeper', () => {
       for (let round = 1; round <= 2; round += 1) {
         for (let refused = 1; refused <= 3; refused += 1) {
           now += 1;
-          attempts.next(SESSION);
+          attempts.next(REST);
         }
         expect(limits(attempts, 2)).toEqual([200, 200]);
       }

@@ -15,7 +15,8 @@ describe('a releaser', () => {
 
   it('forgets the minimum holds that have ended, even behind one that lasts', async () => {
     const logger = { warn: () => {} };
-    const calls = new BackendCalls(new ScriptedBackend(clock), undefined, 1_000);
+    const scripted = new ScriptedBackend(clock);
+    const calls = new BackendCalls(scripted, scripted, undefined, 1_000);
     const releaser = new Releaser(calls, new Watchdog(calls, logger), logger);
     releaser.abandon({ names: ['job'], ticket: 'lasting', minHoldUntil: performance.now() + 3_600_000 }, 1_000);
     for (let ticket = 0; ticket < 1_000; ticket++) {
@@ -29,7 +30,7 @@ describe('a releaser', () => {
     const logger = { warn: () => {} };
     const backend = new ScriptedBackend(clock);
     backend.atOnce = {};
-    const calls = new BackendCalls(backend, undefined, 1_000);
+    const calls = new BackendCalls(backend, backend, undefined, 1_000);
     const releaser = new Releaser(calls, new Watchdog(calls, logger), logger);
     const released = releaser.release(new Grant(['job'], 'held', currentInstant(), 10_000, { first: 1, count: 1 }));
     let stopped = false;

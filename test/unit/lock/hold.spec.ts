@@ -2,6 +2,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import { jest } from '@jest/globals';
 import { memory } from 'nest-redis-lock/memory';
 import { LockKeyError } from '../../../lib/errors/lock-errors.js';
+import { lockChannels } from '../../../lib/events/lock-channels.js';
 import { Gate } from '../../support/gate.js';
 import { type LockServices, startLockServices } from '../../support/lock-services.js';
 
@@ -119,5 +120,30 @@ describe('a lock of acquire()', () => {
     expect(held.held).toBe(true);
     await other.release();
     await held.release();
+  });
+
+  it('that ended before its caller went on is taken again, in the async context of the caller', async () => {
+    const { locks } = app;
+    const contexts = new AsyncLocalStorage<string>();
+    const asked: (string | undefined)[] = [];
+    const listener = () => asked.push(contexts.getStore());
+    const first = await locks.acquire('name');
+    const second = locks.acquire('name');
+    lockChannels.attempt.subscribe(listener);
+    try {
+      const next = contexts.run('next', () => locks.acquire('name', { ttl: 100, renew: false, wait: Infinity }));
+      await first.release();
+      const holder = await second;
+      // It is granted in the context of the holder before it, which then keeps the event loop for too long.
+      const released = contexts.run('holder', () => holder.release());
+      const end = performance.now() + 150;
+      while (performance.now() < end);
+      const lock = await next;
+      expect(lock.held).toBe(true);
+      expect(asked).toEqual(['next', 'next']);
+      await Promise.all([released, lock.release()]);
+    } finally {
+      lockChannels.attempt.unsubscribe(listener);
+    }
   });
 });

@@ -7,6 +7,7 @@ import { PrimitiveRuntime } from '../../../lib/primitives/runtime.js';
 import { SemaphoreService } from '../../../lib/primitives/semaphore/semaphore.service.js';
 import { DrivenClock } from '../../support/driven-clock.js';
 import { type LockServices, startLockServices } from '../../support/lock-services.js';
+import { replacing } from '../../support/open-backend.js';
 
 const SECOND = 1_000;
 /** Renewed every second. */
@@ -147,32 +148,34 @@ describe('what recurs in one process', () => {
 
   /** Keeps locks and permits in memory. Names that begin with "taken" are busy, and never become free. */
   function recordingBackend(): LockBackend {
-    const backend = memory() as LockBackend & PrimitiveStoreProvider;
-    const { renew } = backend;
-    backend.renew = (requests) => {
-      for (const request of requests) {
-        note(sent.renewals);
-        names.push(request.name);
-      }
-      return renew.call(backend, requests);
-    };
-    const inner = backend.openPrimitiveStores(undefined);
+    const memoryOnly = memory() as LockBackend & PrimitiveStoreProvider;
+    const inner = memoryOnly.openPrimitiveStores(undefined);
     const renewPermit: typeof inner.semaphores.renew = (request) => {
       note(sent.permits);
       return inner.semaphores.renew(request);
     };
-    backend.openPrimitiveStores = () => ({ ...inner, semaphores: { ...inner.semaphores, renew: renewPermit } });
     const busy = { status: 'busy', owner: 'another:1', remaining: 60 * SECOND, first: true } as const;
-    const queue: LockQueue = {
-      listen: async () => {},
-      unlisten: () => {},
-      enqueue: async (request) => (request.name.startsWith('taken') ? busy : backend.acquire(request)),
-      beat: async () => {
-        note(sent.heartbeats);
-        return busy;
-      },
-      requeue: async () => busy,
-    };
-    return Object.assign(backend, { queue });
+    return replacing(memoryOnly, (store) => {
+      const queue: LockQueue = {
+        listen: async () => {},
+        enqueue: async (request) => (request.name.startsWith('taken') ? busy : store.acquire(request)),
+        beat: async () => {
+          note(sent.heartbeats);
+          return busy;
+        },
+        requeue: async () => busy,
+      };
+      return {
+        queue,
+        renew: (requests) => {
+          for (const request of requests) {
+            note(sent.renewals);
+            names.push(request.name);
+          }
+          return store.renew(requests);
+        },
+        openPrimitiveStores: () => ({ ...inner, semaphores: { ...inner.semaphores, renew: renewPermit } }),
+      };
+    });
   }
 });

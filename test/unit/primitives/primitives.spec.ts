@@ -16,6 +16,7 @@ import { DrivenClock } from '../../support/driven-clock.js';
 import { eventually } from '../../support/eventually.js';
 import { Gate } from '../../support/gate.js';
 import { startLockServices } from '../../support/lock-services.js';
+import { bare } from '../../support/open-backend.js';
 
 describe('a call that waits for a latch', () => {
   it('goes on waiting after a message about an earlier latch of the same name', async () => {
@@ -245,20 +246,7 @@ describe('local shares of a rate limit', () => {
 });
 
 /** A backend that keeps locks and nothing else. */
-function locksAlone(): LockBackend {
-  const inner = memory();
-  return {
-    name: 'a table',
-    traits: inner.traits,
-    acquire: (request) => inner.acquire(request),
-    renew: (requests) => inner.renew(requests),
-    release: (request) => inner.release(request),
-    mint: (request) => inner.mint(request),
-    inspect: (request) => inner.inspect(request),
-    ping: () => inner.ping(),
-    close: () => inner.close(),
-  };
-}
+const locksAlone = (): LockBackend => bare('a table');
 
 it('refuses what needs a store of its own on a backend that keeps locks alone, and names the remedy', async () => {
   await using app = await startLockServices({ backend: locksAlone(), backends: { memory: memory() } });

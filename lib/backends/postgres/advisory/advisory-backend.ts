@@ -1,9 +1,12 @@
 import type { Client } from 'pg';
-import type { LockBackend, LockState, NameRequest, StartRequest } from '../../../contracts/lock-backend.js';
+import type { LockBackend, LockState } from '../../../contracts/lock-backend.js';
 import { BackendRefusal } from '../../../contracts/store.js';
-import { SessionLockBackend, SessionLocks } from '../../sessions/session-locks.js';
+import { trueOrFalse, wholeNumber } from '../../../options/checks.js';
+import { lockOption } from '../../../options/option-checks.js';
+import { OptionTable, settingOf } from '../../../options/option-table.js';
+import { SESSION_TRAITS, sessionLocks, SessionSlots } from '../../sessions/session-locks.js';
 import type { StoreSession } from '../../sessions/session-slot.js';
-import { Migration } from '../connection/migration.js';
+import { Migration, schemaName } from '../connection/migration.js';
 import {
   isPool,
   optionsOf,
@@ -12,44 +15,79 @@ import {
   PostgresFailure,
 } from '../connection/postgres-connection.js';
 import { PostgresLink, statementOf } from '../connection/postgres-link.js';
-import { type AdvisoryOptions, type AdvisorySettings, advisorySettings } from './advisory-options.js';
-import { advisoryStatements, sequenceSql, type AdvisoryStatements } from './advisory-sequence.js';
+import { advisoryStatements, sequenceSql } from './advisory-sequence.js';
 import { advisoryKey, AdvisorySession, PATIENCE, THROUGH_POOLER } from './advisory-session.js';
+
+/** The options of `advisory()` beside the connection. */
+export interface AdvisoryOptions {
+  /**
+   * How many connections the backend opens for its locks; it opens each when a lock needs it. Beside them it uses one
+   * that tells who has a lock: of the pool, where it is given a pool. @default 2
+   */
+  sessions?: number;
+  /** The schema of the sequence of fencing tokens. @default 'nest_redis_lock' */
+  schema?: string;
+  /** Whether the backend creates the sequence when it finds it missing. @default true */
+  migrate?: boolean;
+}
+
+interface AdvisorySettings {
+  readonly sessions: number;
+  readonly schema: string;
+  readonly migrate: boolean;
+}
+
+const setting = settingOf<AdvisorySettings>();
+
+const OPTIONS = new OptionTable<AdvisoryOptions, AdvisorySettings>(
+  lockOption,
+  'option of advisory()',
+  '',
+  { sessions: 2, schema: 'nest_redis_lock', migrate: true },
+  {
+    sessions: setting('sessions', wholeNumber),
+    schema: setting('schema', schemaName),
+    migrate: setting('migrate', trueOrFalse),
+  },
+);
 
 /**
  * Advisory locks of PostgreSQL: they end with the session that took them, at once when its process dies, and need no
  * table. The sessions are connections of the backend's own, also where a pool is passed in.
+ *
+ * @throws LockConfigError for a connection or an option that it cannot use
  */
 export function advisory(connection: PostgresConnection, options: AdvisoryOptions = {}): LockBackend {
   requirePostgresConnection('connection', connection);
-  return new AdvisoryBackend(connection, advisorySettings(options));
+  return advisoryOn(connection, OPTIONS.settings(lockOption.object('options', options, 'an object of options')));
 }
 
-class AdvisoryBackend extends SessionLockBackend implements LockBackend {
-  readonly name = 'postgres-advisory';
-  private readonly link: PostgresLink;
-  protected readonly locks: SessionLocks;
-  private readonly migration: Migration;
-  private readonly statements: AdvisoryStatements;
-  private prepared: Promise<void> | undefined;
+function advisoryOn(connection: PostgresConnection, { sessions, schema, migrate }: AdvisorySettings): LockBackend {
+  // One connection beside the sessions tells who has a lock.
+  const link = new PostgresLink(isPool(connection) ? connection : { ...optionsOf(connection), max: 1 });
+  const statements = advisoryStatements(schema);
+  const migration = new Migration(link, { schema, sql: sequenceSql(schema), allowed: migrate });
+  let prepared: Promise<void> | undefined;
 
-  constructor(
-    connection: PostgresConnection,
-    private readonly settings: AdvisorySettings,
-  ) {
-    super();
-    const { sessions, schema, migrate } = settings;
-    // One connection beside the sessions tells who has a lock.
-    this.link = new PostgresLink(isPool(connection) ? connection : { ...optionsOf(connection), max: 1 });
-    this.statements = advisoryStatements(schema);
-    this.migration = new Migration(this.link, { schema, sql: sequenceSql(schema), allowed: migrate });
-    const open = (ended: (why: Error) => void) => this.openSession(ended);
-    this.locks = new SessionLocks({ open }, advisoryKey, sessions);
-  }
+  /** Refuses what cannot work, and creates the sequence; again at the next use if that fails. */
+  const prepare = (): Promise<void> => {
+    prepared ??= (async () => {
+      if (await sharesSessions(link)) throw new BackendRefusal(`${link.server}: ${THROUGH_POOLER}`);
+      await checkAdvisory(migration, link.server, schema);
+    })();
+    prepared.catch(() => (prepared = undefined));
+    return prepared;
+  };
 
-  async inspect(request: NameRequest): Promise<LockState | null> {
-    await this.prepare();
-    const { rows } = await this.migration.query(this.statements.holder, [advisoryKey(request)]);
+  const openSession = async (ended: (why: Error) => void): Promise<StoreSession> => {
+    await prepare();
+    return AdvisorySession.open(link, { statements, make: () => migration.run() }, ended);
+  };
+  const slots = new SessionSlots(openSession, sessions, link.listeners.lost);
+
+  const inspect = async (key: string): Promise<LockState | null> => {
+    await prepare();
+    const { rows } = await migration.query(statements.holder, [key]);
     const [row] = rows;
     if (!row) return null;
     const [pid, ticket, unissued] = row;
@@ -60,42 +98,23 @@ class AdvisoryBackend extends SessionLockBackend implements LockBackend {
       fencingToken: unissued === null ? null : Number(unissued) - 1,
       waiting: 0,
     };
-  }
+  };
 
-  async start(request: StartRequest): Promise<void> {
-    this.link.reporters.add(request);
-    await this.prepare();
-  }
-
-  diagnose(error?: unknown): Error {
-    return this.link.diagnose(error);
-  }
-
-  async ping(): Promise<void> {
-    await this.link.run('SELECT 1');
-  }
-
-  async close(): Promise<void> {
-    await this.locks.close();
-    await this.link.close();
-  }
-
-  private async openSession(ended: (why: Error) => void): Promise<StoreSession> {
-    await this.prepare();
-    const { statements } = this;
-    const make = () => this.migration.run();
-    return AdvisorySession.open(this.link, { statements, make }, ended);
-  }
-
-  /** Refuses what cannot work, and creates the sequence; again at the next use if that fails. */
-  private prepare(): Promise<void> {
-    this.prepared ??= (async () => {
-      if (await sharesSessions(this.link)) throw new BackendRefusal(`${this.link.server}: ${THROUGH_POOLER}`);
-      await checkAdvisory(this.migration, this.link.server, this.settings.schema);
-    })();
-    this.prepared.catch(() => (this.prepared = undefined));
-    return this.prepared;
-  }
+  return {
+    name: 'postgres-advisory',
+    traits: SESSION_TRAITS,
+    open: (module) => ({
+      ...sessionLocks(slots, (name) => advisoryKey(module.prefix, name), inspect),
+      start: prepare,
+      stop: link.listeners.add(module),
+    }),
+    diagnose: (error) => link.diagnose(error),
+    ping: () => link.run('SELECT 1'),
+    async close() {
+      await slots.close();
+      await link.close();
+    },
+  };
 }
 
 /** The oldest version that knows `MATERIALIZED`. */

@@ -1,11 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import { Socket } from 'node:net';
 import pg from 'pg';
-import type { Client } from 'pg';
-import type { TokenRange, NameRequest } from '../../../contracts/lock-backend.js';
+import type { Client, Notification } from 'pg';
+import type { TokenRange } from '../../../contracts/lock-backend.js';
 import { BackendRefusal } from '../../../contracts/store.js';
 import type { StoreSession } from '../../sessions/session-slot.js';
-import { codeOf } from '../connection/postgres-connection.js';
+import { codeOf } from '../../failures.js';
+import { arrivesAfter, PROBE_PATIENCE } from '../connection/listening-connection.js';
+import { PostgresFailure } from '../connection/postgres-connection.js';
 import { NOT_PREPARED, type PostgresLink, type Row, type Statement } from '../connection/postgres-link.js';
 import { lockKey } from '../lease-table/lease-table.js';
 import { TOKENS, type AdvisoryStatements } from './advisory-sequence.js';
@@ -51,8 +53,10 @@ export class AdvisorySession implements StoreSession {
       await client.connect();
       const { rowCount } = await client.query({ text: use.statements.claim.text, values: [mark] });
       if (rowCount !== 1) throw session.refusal();
-      await client.query(SETTINGS);
-      await session.makingWhatIsMissing(() => client.query({ text: use.statements.forget.text }));
+      await client.query(`${SETTINGS}; LISTEN "${mark}"`);
+      await session.requireToStay();
+      const tidyUp = `UNLISTEN "${mark}"; ${use.statements.forget.text}`;
+      await session.makingWhatIsMissing(() => client.query(tidyUp));
       // A crash or a failover may have set the sequence back; it has also ended each session that drew from it before.
       await session.makingWhatIsMissing(() => session.ask(use.statements.raise, [0]));
       let why = new Error('Connection terminated');
@@ -121,6 +125,27 @@ export class AdvisorySession implements StoreSession {
     }
   }
 
+  /**
+   * Sends a message to this session from another one, while this one asks nothing. A pooler that has lent the session
+   * to somebody else meanwhile cannot pass it on, and a look for such a pooler may miss it on a busy machine.
+   */
+  private async requireToStay(): Promise<void> {
+    const { client, link, mark } = this;
+    let onMessage: ((message: Notification) => void) | undefined;
+    const arrives = new Promise<void>((resolve) => {
+      // A session that a pooler hands on may get messages for its former user.
+      client.on('notification', (onMessage = ({ channel }) => channel === mark && resolve()));
+      // The next statement says why the session ended.
+      client.once('end', resolve);
+    });
+    try {
+      const reached = await arrivesAfter(link, mark, arrives);
+      if (!reached) throw new PostgresFailure(`${link.server}: ${NO_MESSAGE}`);
+    } finally {
+      if (onMessage) client.off('notification', onMessage);
+    }
+  }
+
   private refusal(): BackendRefusal {
     return new BackendRefusal(`${this.link.server}: ${THROUGH_POOLER}`);
   }
@@ -170,8 +195,8 @@ export class AdvisorySession implements StoreSession {
  * The key of an advisory lock: the first 64 bits of the SHA-256, as a signed number. Two names with one key would
  * exclude each other: with a million names in use, one chance in 37 million.
  */
-export function advisoryKey(request: NameRequest): string {
-  const digits = lockKey(request).slice(2, 18);
+export function advisoryKey(prefix: string | undefined, name: string): string {
+  const digits = lockKey(prefix, name).slice(2, 18);
   return BigInt.asIntN(64, BigInt(`0x${digits}`)).toString();
 }
 
@@ -179,6 +204,10 @@ export const THROUGH_POOLER =
   'a pooler lets one connection run on several sessions of the server, or hands on a session that it did not clear ' +
   '(DISCARD ALL), so that advisory locks are lost: give a direct connection or a pooler in session mode, or use ' +
   'leaseTable()';
+
+const NO_MESSAGE =
+  `a message to a session did not arrive within ${PROBE_PATIENCE} ms, as behind a pooler in transaction mode, where advisory ` +
+  'locks are lost: give a direct connection or a pooler in session mode, or use leaseTable()';
 
 /** Whether the server refused one statement, and the session lives. */
 function isOfStatement(error: unknown): boolean {

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { Socket } from 'node:net';
 import type { Client, PoolConfig } from 'pg';
-import { backoff } from '../../../timing/clock.js';
+import { backoff, onceRead } from '../../../timing/clock.js';
 import { type PostgresLink, statementOf } from './postgres-link.js';
 
 /** What uses the messages. */
@@ -15,12 +15,26 @@ interface MessageListener {
 
 /** How often (ms) the connection is checked. A broken one is noticed within twice this time. */
 const HEARTBEAT = 1_000;
-/** How long (ms) a message may take to arrive that tells whether messages arrive at all. */
-const PROBE_PATIENCE = 1_000;
+/** How long (ms) a message that was sent may take to arrive: whether any arrives at all. */
+export const PROBE_PATIENCE = 3_000;
 /** The longest pause (ms) before the next attempt to connect. */
 const LONGEST_PAUSE = 10_000;
 
 const NOTIFY = statementOf('notify', 'SELECT pg_notify($1, $2)');
+
+/** Sends a message to `channel`. Resolves to whether `arrives` resolved soon after: the server may be busy before. */
+export async function arrivesAfter(link: PostgresLink, channel: string, arrives: Promise<void>): Promise<boolean> {
+  await link.query(NOTIFY, [channel, '']);
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<false>((resolve) => {
+    timer = setTimeout(() => onceRead(() => resolve(false)), PROBE_PATIENCE).unref();
+  });
+  try {
+    return await Promise.race([arrives.then(() => true), late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
 
 /**
  * A connection that listens, made from the options of the pool and never one of it. Reconnects whenever it ends, and
@@ -114,14 +128,8 @@ export class ListeningConnection {
   }
 
   private async sendProbe(client: Client): Promise<void> {
-    let timer: NodeJS.Timeout | undefined;
-    const arrives = new Promise<boolean>((resolve) => {
-      this.probed = () => resolve(true);
-      timer = setTimeout(() => resolve(false), PROBE_PATIENCE).unref();
-    });
-    await this.link.query(NOTIFY, [this.probe, '']);
-    const arrived = await arrives;
-    clearTimeout(timer);
+    const arrives = new Promise<void>((resolve) => (this.probed = resolve));
+    const arrived = await arrivesAfter(this.link, this.probe, arrives);
     if (this.client !== client) throw new Error('The connection for messages was closed');
     if (arrived) return;
     this.report(
@@ -133,7 +141,7 @@ export class ListeningConnection {
 
   private succeeded(): void {
     if (this.reported)
-      this.link.reporters.report({ level: 'log', message: `${this.link.server}: messages of the locks arrive again` });
+      this.link.listeners.report({ level: 'log', message: `${this.link.server}: messages of the locks arrive again` });
     this.reported = false;
     this.failures = 0;
     this.answered = true;
@@ -175,7 +183,7 @@ export class ListeningConnection {
 
   private report(what: string): void {
     if (!this.reported)
-      this.link.reporters.report({ level: 'warn', message: `${this.link.server}: messages of the locks ${what}` });
+      this.link.listeners.report({ level: 'warn', message: `${this.link.server}: messages of the locks ${what}` });
     this.reported = true;
   }
 }

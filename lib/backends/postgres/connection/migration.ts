@@ -1,6 +1,7 @@
 import { messageOf } from '../../../errors/limited-log.js';
 import { instance, type Check } from '../../../options/checks.js';
-import { codeOf, PostgresFailure } from './postgres-connection.js';
+import { codeOf } from '../../failures.js';
+import { PostgresFailure } from './postgres-connection.js';
 import type { PostgresLink, Reply, Statement } from './postgres-link.js';
 
 /** What a backend needs in its schema, and whether it may create it. */
@@ -18,7 +19,7 @@ export class Migration {
   private running: Promise<void> | undefined;
 
   constructor(
-    private readonly link: PostgresLink,
+    readonly link: PostgresLink,
     private readonly settings: MigrationSettings,
   ) {}
 

@@ -1,9 +1,8 @@
-import { refusalIn, type BackendRefusal } from '../../../contracts/store.js';
-import { messageOf } from '../../../errors/limited-log.js';
 import pg from 'pg';
 import type { Pool, PoolConfig } from 'pg';
 import { LockConfigError } from '../../../errors/lock-errors.js';
 import { lockOption } from '../../../options/option-checks.js';
+import { ServerFailure, type Remedies } from '../../failures.js';
 
 /**
  * A `Pool` of the application, which the backend uses and never closes; or the options or the URL from which the
@@ -106,36 +105,11 @@ export function optionsOf(connection: PostgresConnection): PoolConfig {
 }
 
 /** Why a call to PostgreSQL failed: names the server, the cause and the remedy. */
-export class PostgresFailure extends Error {
+export class PostgresFailure extends ServerFailure {
   override readonly name = 'PostgresFailure';
-  /** The code of the cause, such as `ECONNREFUSED` or the SQLSTATE `42501`. */
-  readonly code: string | undefined;
-
-  constructor(message: string, cause?: unknown) {
-    super(message, cause === undefined ? undefined : { cause });
-    this.code = codeOf(cause);
-  }
 }
 
-/** One line for an error. */
-export function failureOf(server: string, error: unknown): PostgresFailure | BackendRefusal {
-  if (error instanceof PostgresFailure) return error;
-  const refusal = refusalIn(error);
-  if (refusal) return refusal;
-  const code = codeOf(error) ?? '';
-  const message = failureText(error);
-  const remedy = REMEDIES.find(([pattern]) => pattern.test(code) || pattern.test(message))?.[1];
-  const shown = code === '' || message.includes(code) ? message : `${message} (${code})`;
-  return new PostgresFailure(`${server}: ${shown}${remedy === undefined ? '' : `; ${remedy}`}`, error);
-}
-
-export function codeOf(error: unknown): string | undefined {
-  const { code } = (error ?? {}) as { code?: unknown };
-  return typeof code === 'string' ? code : undefined;
-}
-
-/** What an operator can do about an error. The first pattern that matches its code or message applies. */
-const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
+export const REMEDIES: Remedies = [
   [/ECONNREFUSED/, 'nothing listens there: start PostgreSQL, or correct host and port'],
   [/ENOTFOUND|EAI_AGAIN/, 'the host name cannot be resolved: correct it'],
   [/ENOENT/, 'the socket does not exist: start PostgreSQL, or correct the path'],
@@ -154,9 +128,3 @@ const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
   [/^42P01|^3F000|^42883/, 'create the tables and functions with docs/postgres.sql'],
   [/Query read timeout/, 'it does not answer: is it busy or paused?'],
 ];
-
-/** A host with several addresses has one error for each. */
-function failureText(error: unknown): string {
-  if (error instanceof AggregateError) return (error.errors as Error[]).map(({ message }) => message).join(', ');
-  return messageOf(error).split('\n', 1)[0] as string;
-}

@@ -2,16 +2,10 @@ import { createHash } from 'node:crypto';
 import { Socket } from 'node:net';
 import pg from 'pg';
 import type { PoolClient, Pool, PoolConfig, QueryArrayConfig, QueryArrayResult } from 'pg';
-import { Timeouts } from '../../../timing/timeouts.js';
-import { ConnectionWatch, Reporters } from '../../reporters.js';
-import {
-  codeOf,
-  failureOf,
-  PostgresFailure,
-  isPool,
-  optionsOf,
-  type PostgresConnection,
-} from './postgres-connection.js';
+import { Timeouts } from '../../../timing/clock.js';
+import { codeOf, failureOf } from '../../failures.js';
+import { ConnectionWatch, Listeners } from '../../listeners.js';
+import { PostgresFailure, REMEDIES, isPool, optionsOf, type PostgresConnection } from './postgres-connection.js';
 
 /** A row: the values of its columns. */
 export type Row = readonly unknown[];
@@ -51,9 +45,9 @@ export class PostgresLink {
   private closed: Promise<void> | undefined;
   /** Whether statements are prepared; not behind a pooler that shares connections between transactions. */
   private prepares = true;
-  readonly reporters = new Reporters();
+  readonly listeners = new Listeners();
   /** What happens to the connections of the pools; the owners of others report those. */
-  readonly watch = new ConnectionWatch();
+  readonly watch = new ConnectionWatch(this.listeners.connected);
 
   constructor(connection: PostgresConnection) {
     this.options = { fallback_application_name: 'nest-redis-lock', ...optionsOf(connection) };
@@ -122,7 +116,7 @@ export class PostgresLink {
 
   /** Says why a call failed with `error`, or got no answer. */
   diagnose(error?: unknown): Error {
-    if (error !== undefined) return failureOf(this.server, error);
+    if (error !== undefined) return failureOf(this.server, error, REMEDIES, PostgresFailure);
     const { totalCount, waitingCount } = this.pool;
     const why =
       waitingCount > 0

@@ -1,5 +1,5 @@
 import type { PoolConfig } from 'pg';
-import type { QueueAnswer, QueueListener, QueueMessage } from '../../../contracts/lock-backend.js';
+import type { ModuleContext, QueueAnswer, QueueMessage } from '../../../contracts/lock-backend.js';
 import { ListeningConnection } from '../connection/listening-connection.js';
 import type { PostgresLink } from '../connection/postgres-link.js';
 
@@ -12,7 +12,7 @@ const SHORT = 1_280;
 
 /** The messages of the queue: one channel for each module that uses the backend, all on one connection. */
 export class LeaseChannel {
-  private readonly listeners = new Map<string, QueueListener>();
+  private readonly listeners = new Map<string, ModuleContext>();
   private readonly connection: ListeningConnection;
 
   /** `heard` is called with the name of each lock that others want. */
@@ -25,7 +25,7 @@ export class LeaseChannel {
       channels: () => this.listeners.keys(),
       onMessage: (channel, payload) => this.deliver(channel, payload),
       onConnected: () => {
-        for (const listener of this.listeners.values()) listener.onReconnect();
+        for (const listener of this.listeners.values()) listener.reconnected();
       },
     });
   }
@@ -37,19 +37,19 @@ export class LeaseChannel {
     return reached ? answer : { ...answer, unreached: true };
   }
 
-  async listen(listener: QueueListener): Promise<void> {
-    const { process } = listener;
+  async listen(module: ModuleContext): Promise<void> {
+    const { process } = module;
     if (Buffer.byteLength(process) > LONGEST_PROCESS) {
       throw new Error(`The id of process "${process}" is longer than ${LONGEST_PROCESS} bytes`);
     }
-    const channel = channelOf(listener);
-    this.listeners.set(channel, listener);
+    const channel = channelOf(module);
+    this.listeners.set(channel, module);
     if (this.connection.isConnected) await this.connection.listen(channel);
     else await this.connection.open();
   }
 
-  unlisten(listener: Pick<QueueListener, 'process'>): void {
-    const channel = channelOf(listener);
+  unlisten(module: ModuleContext): void {
+    const channel = channelOf(module);
     if (!this.listeners.delete(channel)) return;
     if (this.listeners.size === 0) this.connection.close();
     else this.connection.unlisten(channel);
@@ -64,7 +64,7 @@ export class LeaseChannel {
     const message = messageOf(payload);
     if (!message) return;
     if (message.kind === 'wanted') this.heard(message.name);
-    this.listeners.get(channel)?.onMessage(message);
+    this.listeners.get(channel)?.message(message);
   }
 }
 
@@ -99,7 +99,7 @@ export class ContendedNames {
   }
 }
 
-function channelOf({ process }: Pick<QueueListener, 'process'>): string {
+function channelOf({ process }: ModuleContext): string {
   return `nest_redis_lock:${process}`;
 }
 

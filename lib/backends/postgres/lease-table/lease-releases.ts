@@ -55,7 +55,7 @@ export class LeaseReleases {
     }
     askTogether(
       this.table,
-      statements.freeAll,
+      [undefined, statements.freeAll],
       calls,
       [],
       (rows) => answered(rows.map((row) => row !== undefined)),
@@ -68,19 +68,9 @@ export class LeaseReleases {
     answered: (statuses: readonly Status[]) => void,
     failed: Failed,
   ): void {
-    const { statements } = this.table;
-    const [call] = calls;
+    const { release, releaseAll } = this.table.statements;
     const statusOf = (row: Row | undefined) => releaseStatus((row as Row)[0]);
-    if (calls.length === 1 && call) {
-      this.table.ask(
-        statements.release,
-        [call.key, call.ticket],
-        ({ rows: [row] }) => answered([statusOf(row)]),
-        failed,
-      );
-      return;
-    }
-    askTogether(this.table, statements.releaseAll, calls, [], (rows) => answered(rows.map(statusOf)), failed);
+    askTogether(this.table, [release, releaseAll], calls, [], (rows) => answered(rows.map(statusOf)), failed);
   }
 }
 
@@ -96,7 +86,7 @@ export class LeaseRenewals {
     this.renewals = new TurnBatch(
       (calls, answered, failed) => {
         const renewed = (rows: readonly (Row | undefined)[]) => answered(rows.map((row) => renewAnswer(row as Row)));
-        askTogether(table, table.statements.renewAll, calls, [({ ttl }) => ttl], renewed, failed);
+        askTogether(table, [undefined, table.statements.renewAll], calls, [({ ttl }) => ttl], renewed, failed);
       },
       MOST_AT_ONCE,
       LANES,

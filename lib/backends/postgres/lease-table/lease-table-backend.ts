@@ -1,30 +1,12 @@
-import type {
-  AcquireAnswer,
-  AcquireRequest,
-  AcquireSeveralRequest,
-  KeepRequest,
-  LabelRequest,
-  LockBackend,
-  LockState,
-  LockTraits,
-  MintRequest,
-  NameRequest,
-  Pending,
-  ReleaseAnswer,
-  RenewAnswer,
-  RenewRequest,
-  StartRequest,
-  TicketRequest,
-  TokenRange,
-  BeatRequest,
-  EnqueueRequest,
-  LockQueue,
-  QueueAnswer,
-  QueueListener,
-  RequeueRequest,
-} from '../../../contracts/lock-backend.js';
+import type { ClientConfig } from 'pg';
+import type { LockBackend, LockQueue, LockStore, ModuleContext } from '../../../contracts/lock-backend.js';
 import { BackendRefusal, type Notice } from '../../../contracts/store.js';
+import { duration, trueOrFalse, type Duration } from '../../../options/checks.js';
+import { lockOption } from '../../../options/option-checks.js';
+import { OptionTable, settingOf } from '../../../options/option-table.js';
+import { schemaName } from '../connection/migration.js';
 import {
+  optionsOf,
   type PostgresConnection,
   requirePostgresConnection,
   PostgresFailure,
@@ -33,9 +15,56 @@ import { PostgresLink, statementOf, type Row } from '../connection/postgres-link
 import { ContendedNames, LeaseChannel, nameInMessages } from './lease-channel.js';
 import { LeaseReleases, LeaseRenewals, releaseStatus } from './lease-releases.js';
 import { LAST_FUNCTION } from './lease-statements.js';
-import { leaseTableSettings, type LeaseTableOptions, type LeaseTableSettings } from './lease-table-options.js';
-import { LeaseSweeper, LeaseTable, inOrder, labelPrefix, lockKey } from './lease-table.js';
+import { LeaseTable, inOrder, labelPrefix, leaseSweeper, lockKey } from './lease-table.js';
 import { LeaseTakes, granted, queueAnswer } from './lease-takes.js';
+
+/** The options of `leaseTable()` beside the connection. */
+export interface LeaseTableOptions {
+  /** The schema of the tables and functions. Lower-case letters, digits and `_`. @default 'nest_redis_lock' */
+  schema?: string;
+  /**
+   * Whether the backend creates schema, tables and functions when it finds them missing. Otherwise run
+   * docs/postgres.sql first.
+   * @default true
+   */
+  migrate?: boolean;
+  /**
+   * How long the row of a name stays after its last use. Tokens rise even without it, because they start from the clock
+   * of the server; the row bridges a clock that was set back. At least 1 s.
+   * @default '10m'
+   */
+  fenceTtl?: Duration;
+  /**
+   * The connection for messages, where the other one leads through a pooler in transaction mode, which passes on none.
+   * @default the options of the other connection
+   */
+  messages?: ClientConfig | string;
+}
+
+interface LeaseTableSettings {
+  readonly schema: string;
+  readonly migrate: boolean;
+  readonly fenceTtl: number;
+  readonly messages: ClientConfig | undefined;
+}
+
+const setting = settingOf<LeaseTableSettings>();
+
+const OPTIONS = new OptionTable<LeaseTableOptions, LeaseTableSettings>(
+  lockOption,
+  'option of leaseTable()',
+  '',
+  { schema: 'nest_redis_lock', migrate: true, fenceTtl: 600_000, messages: undefined },
+  {
+    schema: setting('schema', schemaName),
+    migrate: setting('migrate', trueOrFalse),
+    fenceTtl: setting('fenceTtl', duration(1_000)),
+    messages: setting('messages', (value, option) => {
+      requirePostgresConnection(option, value);
+      return optionsOf(value);
+    }),
+  },
+);
 
 /**
  * Locks as rows of a table: each has an owner, the end of its lease by the clock of the server, and a fencing token
@@ -43,166 +72,133 @@ import { LeaseTakes, granted, queueAnswer } from './lease-takes.js';
  *
  * The backend uses a pool that is passed in and never closes it. It opens a connection of its own for messages at the
  * first wait for a busy lock, and one more for statements while all connections of the pool are in use.
+ *
+ * @throws LockConfigError for a connection or an option that it cannot use
  */
 export function leaseTable(connection: PostgresConnection, options: LeaseTableOptions = {}): LockBackend {
   requirePostgresConnection('connection', connection);
-  return new LeaseTableBackend(connection, leaseTableSettings(options));
+  return leaseTableOn(connection, OPTIONS.settings(lockOption.object('options', options, 'an object of options')));
 }
 
-class LeaseTableBackend implements LockBackend {
-  readonly name = 'postgres';
-  readonly traits: LockTraits = { lease: 'ttl', fencing: 'strict', leastLease: 1 };
-  readonly queue: LeaseTableQueue;
-  private readonly link: PostgresLink;
-  private readonly table: LeaseTable;
-  private readonly releases: LeaseReleases;
-  private readonly renewals: LeaseRenewals;
-  private readonly channel: LeaseChannel;
-  private readonly sweeper: LeaseSweeper;
+function leaseTableOn(connection: PostgresConnection, settings: LeaseTableSettings): LockBackend {
+  const { schema, migrate, messages, fenceTtl } = settings;
+  const contended = new ContendedNames();
+  const link = new PostgresLink(connection);
+  const table = new LeaseTable(link, schema, migrate);
+  const { statements } = table;
+  const channel = new LeaseChannel(link, messages, (name) => contended.set(name, true));
+  const releases = new LeaseReleases(table, contended);
+  const renewals = new LeaseRenewals(table);
+  const takes = new LeaseTakes(table, contended, channel);
+  const sweeper = leaseSweeper(table, fenceTtl);
 
-  constructor(
-    connection: PostgresConnection,
-    private readonly settings: LeaseTableSettings,
-  ) {
-    const contended = new ContendedNames();
-    this.link = new PostgresLink(connection);
-    this.table = new LeaseTable(this.link, settings.schema, settings.migrate);
-    this.channel = new LeaseChannel(this.link, settings.messages, (name) => contended.set(name, true));
-    this.releases = new LeaseReleases(this.table, contended);
-    this.renewals = new LeaseRenewals(this.table);
-    const takes = new LeaseTakes(this.table, contended, this.channel);
-    this.queue = new LeaseTableQueue(this.table, takes, this.channel);
-    this.sweeper = new LeaseSweeper(this.table, settings.fenceTtl);
-  }
+  /** Rows of waiters, and a message for each hand-over. */
+  const queueOf = (module: ModuleContext, keyOf: (name: string) => string): LockQueue => ({
+    listen: () => channel.listen(module),
 
-  acquire({ name, ...request }: AcquireRequest): Promise<AcquireAnswer> {
-    return this.acquireSeveral({ ...request, names: [name] });
-  }
+    enqueue: ({ name, ticket, ttl, claim = null }) => takes.enqueue({ key: keyOf(name), name, ticket, ttl, claim }),
 
-  async acquireSeveral({ prefix, names, ticket, ttl, leastToken = 0 }: AcquireSeveralRequest): Promise<AcquireAnswer> {
-    // In the order in which every statement locks them.
-    const keyed = inOrder(names.map((name) => ({ key: lockKey({ prefix, name }), name })));
-    const keys = keyed.map(({ key }) => key);
-    const row = await this.table.row(this.table.statements.acquire, [keys, ticket, ttl, leastToken]);
-    const [status, token, remaining, busyAt, owner] = row;
-    if (Number(status) === 1) return { ...granted(token, 1, remaining, 0), waiting: undefined };
-    const { name } = keyed[Number(busyAt) - 1] as { name: string };
-    return { status: 'busy', name, owner: String(owner), remaining: Math.max(0, Number(remaining)) };
-  }
+    async beat({ name, ticket }) {
+      const row = await table.row(statements.beat, [keyOf(name), ticket]);
+      return isGone(row) ? { status: 'gone' } : channel.withReach(queueAnswer(row), name);
+    },
 
-  renew(requests: readonly RenewRequest[]): readonly Pending<RenewAnswer>[] {
-    return requests.map((request) => {
-      const { name, ticket, ttl } = request;
-      return this.renewals.renew({ key: lockKey(request), name, ticket, ttl });
-    });
-  }
+    async requeue({ name, ticket, again, claim }) {
+      const row = await table.row(statements.requeue, [keyOf(name), ticket, again, claim, nameInMessages(name)]);
+      if (isGone(row)) return { status: 'not-owner', resent: false };
+      return channel.withReach(queueAnswer(row), name);
+    },
+  });
 
-  release(request: TicketRequest): Pending<ReleaseAnswer> {
-    const { name, ticket } = request;
-    return this.releases.release({ key: lockKey(request), name, ticket });
-  }
-
-  async mint(request: MintRequest): Promise<TokenRange | null> {
-    const values = [lockKey(request), request.ticket, request.leastToken];
-    const [first, count] = await this.table.row(this.table.statements.mint, values);
-    return first === null ? null : { first: Number(first), count: Number(count) };
-  }
-
-  async keep(request: KeepRequest): Promise<ReleaseAnswer> {
-    const { ticket, rest } = request;
-    const [answer] = await this.table.row(this.table.statements.keep, [[lockKey(request)], ticket, rest]);
-    return { status: releaseStatus(answer), resent: false };
-  }
-
-  async inspect(request: NameRequest): Promise<LockState | null> {
-    const { statements } = this.table;
-    const values = [lockKey(request), labelPrefix(request)];
-    const { rows } = await this.table.query(statements.inspect, values);
-    const [row] = rows;
-    if (!row) return null;
-    const [owner, ttl, unissued, waiting, label] = row;
-    const queued = Number(waiting) > 0 ? (await this.table.query(statements.waiters, values)).rows : [];
-    return {
-      owner: String(owner),
-      ...(typeof label === 'string' && { label }),
-      ttl: Number(ttl),
-      fencingToken: Number(unissued) - 1,
-      waiting: Number(waiting),
-      waiters: queued.map(([ticket, of]) => ({ ticket: String(ticket), ...(typeof of === 'string' && { label: of }) })),
+  const storeOf = (module: ModuleContext, forget: () => void): LockStore => {
+    const { prefix, process, report } = module;
+    const keyOf = (name: string) => lockKey(prefix, name);
+    const acquireSeveral: LockStore['acquireSeveral'] = async ({ names, ticket, ttl, leastToken = 0 }) => {
+      // In the order in which every statement locks them.
+      const keyed = inOrder(names.map((name) => ({ key: keyOf(name), name })));
+      const keys = keyed.map(({ key }) => key);
+      const row = await table.row(statements.acquire, [keys, ticket, ttl, leastToken]);
+      const [status, token, remaining, busyAt, owner] = row;
+      if (Number(status) === 1) return { ...granted(token, 1, remaining, 0), waiting: undefined };
+      const { name } = keyed[Number(busyAt) - 1] as { name: string };
+      return { status: 'busy', name, owner: String(owner), remaining: Math.max(0, Number(remaining)) };
     };
-  }
+    return {
+      queue: queueOf(module, keyOf),
+      acquire: ({ name, ...request }) => acquireSeveral({ ...request, names: [name] }),
+      acquireSeveral,
 
-  async label(request: LabelRequest): Promise<void> {
-    const { process, label, ttl } = request;
-    const { statements } = this.table;
-    const of = labelPrefix(request) + process;
-    if (ttl === 0) await this.table.query(statements.unlabel, [of]);
-    else await this.table.query(statements.label, [of, label, ttl]);
-  }
+      renew: (requests) =>
+        requests.map(({ name, ticket, ttl }) => renewals.renew({ key: keyOf(name), name, ticket, ttl })),
 
-  async forceRelease(request: NameRequest): Promise<string | null> {
-    const [owner] = await this.table.row(this.table.statements.forceRelease, [lockKey(request)]);
-    return typeof owner === 'string' ? owner : null;
-  }
+      release: ({ name, ticket }) => releases.release({ key: keyOf(name), name, ticket }),
 
-  whenConnected(listener: () => void): () => void {
-    return this.link.watch.whenConnected(listener);
-  }
+      async mint({ name, ticket, leastToken }) {
+        const [first, count] = await table.row(statements.mint, [keyOf(name), ticket, leastToken]);
+        return first === null ? null : { first: Number(first), count: Number(count) };
+      },
 
-  async start(request: StartRequest): Promise<void> {
-    this.link.reporters.add(request);
-    this.sweeper.start();
-    await checkLeaseTable(this.table, this.settings.schema, request.report);
-  }
+      async keep({ name, ticket, rest }) {
+        const [answer] = await table.row(statements.keep, [[keyOf(name)], ticket, rest]);
+        return { status: releaseStatus(answer), resent: false };
+      },
 
-  diagnose(error?: unknown): Error {
-    return this.link.diagnose(error);
-  }
+      async inspect({ name }) {
+        const values = [keyOf(name), labelPrefix(prefix)];
+        const { rows } = await table.query(statements.inspect, values);
+        const [row] = rows;
+        if (!row) return null;
+        const [owner, ttl, unissued, waiting, label] = row;
+        const queued = Number(waiting) > 0 ? (await table.query(statements.waiters, values)).rows : [];
+        return {
+          owner: String(owner),
+          ...labelled(label),
+          ttl: Number(ttl),
+          fencingToken: Number(unissued) - 1,
+          waiting: Number(waiting),
+          waiters: queued.map(([ticket, of]) => ({ ticket: String(ticket), ...labelled(of) })),
+        };
+      },
 
-  async ping(): Promise<void> {
-    await this.link.run('SELECT 1');
-  }
+      async label(label, ttl) {
+        const of = labelPrefix(prefix) + process;
+        if (ttl === 0) await table.query(statements.unlabel, [of]);
+        else await table.query(statements.label, [of, label, ttl]);
+      },
 
-  async close(): Promise<void> {
-    this.sweeper.stop();
-    this.channel.close();
-    await this.link.close();
-  }
+      async forceRelease({ name }) {
+        const [owner] = await table.row(statements.forceRelease, [keyOf(name)]);
+        return typeof owner === 'string' ? owner : null;
+      },
+
+      async start() {
+        sweeper.start();
+        await checkLeaseTable(table, schema, report);
+      },
+
+      stop() {
+        channel.unlisten(module);
+        forget();
+      },
+    };
+  };
+
+  return {
+    name: 'postgres',
+    traits: { lease: 'ttl', fencing: 'strict', leastLease: 1 },
+    open: (module) => storeOf(module, link.listeners.add(module)),
+    diagnose: (error) => link.diagnose(error),
+    ping: () => link.run('SELECT 1'),
+    async close() {
+      sweeper.stop();
+      channel.close();
+      await link.close();
+    },
+  };
 }
 
-/** The queue of the lease table: rows of waiters, and a message for each hand-over. */
-class LeaseTableQueue implements LockQueue {
-  constructor(
-    private readonly table: LeaseTable,
-    private readonly takes: LeaseTakes,
-    private readonly channel: LeaseChannel,
-  ) {}
-
-  listen(listener: QueueListener): Promise<void> {
-    return this.channel.listen(listener);
-  }
-
-  unlisten(listener: Pick<QueueListener, 'prefix' | 'process'>): void {
-    this.channel.unlisten(listener);
-  }
-
-  enqueue(request: EnqueueRequest): Pending<QueueAnswer> {
-    const { name, ticket, ttl, claim = null } = request;
-    return this.takes.enqueue({ key: lockKey(request), name, ticket, ttl, claim });
-  }
-
-  async beat(request: BeatRequest): Promise<QueueAnswer | { status: 'gone' }> {
-    const row = await this.table.row(this.table.statements.beat, [lockKey(request), request.ticket]);
-    return isGone(row) ? { status: 'gone' } : this.channel.withReach(queueAnswer(row), request.name);
-  }
-
-  async requeue(request: RequeueRequest): Promise<QueueAnswer | { status: 'not-owner'; resent: boolean }> {
-    const { name, ticket, again, claim } = request;
-    const values = [lockKey(request), ticket, again, claim, nameInMessages(name)];
-    const row = await this.table.row(this.table.statements.requeue, values);
-    if (isGone(row)) return { status: 'not-owner', resent: false };
-    return this.channel.withReach(queueAnswer(row), name);
-  }
+function labelled(label: unknown): { label?: string } {
+  return typeof label === 'string' ? { label } : {};
 }
 
 /** The oldest version that is supported by its makers, and that has identity columns. */
@@ -241,7 +237,7 @@ SELECT current_setting('server_version_num'), current_setting('transaction_read_
     const message = `${server}: with synchronous_commit "off" a crash of the server may forget locks of its last moments`;
     report({ level: 'debug', message });
   }
-  if (complete !== 'true') await table.migration.run();
+  if (complete !== 'true') await table.run();
   await checkRights(table, schema, user ?? '');
 }
 

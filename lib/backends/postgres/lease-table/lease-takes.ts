@@ -91,20 +91,9 @@ export class LeaseTakes {
     failed: Failed,
   ): void {
     const { statements } = this.table;
-    const [call] = calls;
-    if (calls.length === 1 && call) {
-      const { key, ticket, ttl, claim } = call;
-      this.table.ask(
-        statements.enqueue,
-        [key, ticket, ttl, claim, waiterName(call)],
-        ({ rows: [row] }) => answered([this.noted(call, queueAnswer(row as Row))]),
-        failed,
-      );
-      return;
-    }
     askTogether(
       this.table,
-      statements.enqueueAll,
+      [statements.enqueue, statements.enqueueAll],
       calls,
       [({ ttl }) => ttl, ({ claim }) => claim, waiterName],
       (rows) => answered(rows.map((row, index) => this.noted(calls[index] as EnqueueCall, queueAnswer(row as Row)))),
@@ -150,26 +139,31 @@ export type Failed = (error: unknown) => void;
 type Column<Call> = (call: Call) => unknown;
 
 /**
- * Sends the keys, the tickets and further `columns` of the calls, in the order of the keys, to a statement whose rows
- * begin with the number of their call. Answers a row for each call, in the order of the calls, or `undefined` where
- * there is none.
+ * Sends the keys, the tickets and further `columns` of the calls, in the order of the keys, to the second statement,
+ * whose rows begin with the number of their call; those of a single call to the first one, if there is one. Answers a
+ * row for each call, in the order of the calls, or `undefined` where there is none.
  */
 export function askTogether<Call extends LockCall>(
   table: LeaseTable,
-  statement: Statement,
+  [one, all]: readonly [one: Statement | undefined, all: Statement],
   calls: readonly Call[],
   columns: readonly Column<Call>[],
   answered: (rows: readonly (Row | undefined)[]) => void,
   failed: Failed,
 ): void {
+  const [call] = calls;
+  if (one && call && calls.length === 1) {
+    const values = [call.key, call.ticket, ...columns.map((column) => column(call))];
+    return table.ask(one, values, ({ rows: [row] }) => answered([row]), failed);
+  }
   const ordered = inOrder(calls);
   table.ask(
-    statement,
+    all,
     valuesOf(ordered, columns),
     ({ rows }) => {
       const rowOf = new Map<Call, Row>();
       for (const [number, ...row] of rows) rowOf.set(ordered[Number(number) - 1] as Call, row);
-      answered(calls.map((call) => rowOf.get(call)));
+      answered(calls.map((each) => rowOf.get(each)));
     },
     failed,
   );

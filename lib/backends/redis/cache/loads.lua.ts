@@ -6,67 +6,111 @@ import { batchOf, redisScript } from '../connection/redis-script.js';
 import { TAG_MEMORY } from './redis-cache-tags.js';
 
 /**
- * Grants the load lease of a key, unless there is a value, a write is under way, or another load holds the lease. What
- * all calls of a run want to know is asked for once: their values, and whether there is anything else.
+ * The Lua functions of a grant. The lease is a string: 1 or 0, whether another load waits for its end, and the token of
+ * the load. A call names its own token with such a digit before it: whether it waits if another load has the lease.
  *
- * The lease is a string: 1 or 0, whether another load waits for its end, and the token of the load.
+ * KEYS[1] is the time of the last invalidation of any tag; in a Cluster, where that lies in another slot, the barrier.
+ * The moment of a grant is that time: each later one gets a greater time, also where the clock has stepped back (see
+ * INVALIDATE_TAG). In a Cluster it is the time.
  *
- * The moment of a grant is the time of the last invalidation of any tag: each later one gets a greater time, also where
- * the clock has stepped back (see INVALIDATE_TAG). In a Cluster, where that time lies in another slot, it is the time.
- *
- * KEYS, for each call: value, lease, barrier, last invalidation of any tag (in a Cluster the barrier once more).
- * ARGV: channel; for each call the token, the lease in ms, what to do with an existing value (`read` it, `refresh`
- * it, or empty), what a value to refresh begins with (or empty), and 1 to publish the end of another load's lease (else
- * empty).
- * Returns for each call: the value, if it is to be read; the moment of the grant in µs; 0 when there is a value; -1
- * when a write is under way; or, when another load holds the lease, -2 minus the ms that are left of it.
- *
- * A repeated request gets the same answer, because its token holds the lease.
+ * `written`: whether a write is under way. `granted` returns the moment, also for a repeated request, whose token holds
+ * the lease; else what LEASE returns of the load that does.
  */
-export const LEASE = redisScript(
-  `
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-local moments = {}
-local function moment(barrier, last)
-  if last == barrier then return now end
-  if not moments[last] then
-    local known = redis.call('GET', last)
-    if not known then redis.call('SET', last, string.format('%.0f', now), 'PX', ${TAG_MEMORY}) end
-    moments[last] = tonumber(known or now)
+const GRANT = `
+local call = redis.call
+local n = (#KEYS - 1) / 3
+local clock, at
+local function now()
+  if not clock then
+    local time = call('TIME')
+    clock = time[1] * 1000000 + time[2]
   end
-  return moments[last]
+  return clock
 end
-local wanted, values, others = {}, {}, {}
-local function reads(k) return ARGV[(k - 1) / 4 * 5 + 4] == 'read' end
-for k = 1, #KEYS, 4 do if reads(k) then wanted[#wanted + 1] = KEYS[k] end end
-if #wanted > 0 then
-  for i, value in ipairs(redis.call('MGET', unpack(wanted))) do values[wanted[i]] = value end
+local function moment()
+  if at then return at end
+  if KEYS[1] == KEYS[n + 2] then at = now()
+  else
+    local known = call('GET', KEYS[1])
+    if not known then call('SET', KEYS[1], string.format('%.0f', now()), 'PX', ${TAG_MEMORY}) end
+    at = tonumber(known or now())
+  end
+  return at
 end
-for k = 1, #KEYS, 4 do
-  if not reads(k) or not values[KEYS[k]] then
-    others[#others + 1] = KEYS[k]
-    others[#others + 1] = KEYS[k + 2]
+local function written(barrier)
+  call('ZREMRANGEBYSCORE', barrier, '-inf', string.format('%.0f', now() / 1000))
+  return call('ZCARD', barrier) > 0
+end
+local function granted(lease, asked, ms)
+  local token, waits = asked, string.byte(asked) == 49
+  if waits then token = '0' .. string.sub(asked, 2) end
+  if call('SET', lease, token, 'PX', ms, 'NX') then return moment() end
+  local held = call('GET', lease)
+  if string.sub(held, 2) == string.sub(token, 2) then return moment() end
+  if waits then call('SET', lease, '1' .. string.sub(held, 2), 'KEEPTTL') end
+  return -2 - math.max(0, call('PTTL', lease))
+end
+`;
+
+/**
+ * Grants the load lease of a key, unless there is a value, a write is under way, or another load holds the lease.
+ *
+ * KEYS: last invalidation of any tag (in a Cluster the barrier); then, in columns: value, barrier, lease.
+ * ARGV, for each call: the token, after 1 to publish the end of another load's lease, else 0; the lease in ms; what to
+ * do with an existing value (`refresh` it, or empty); and what a value to refresh begins with (or empty).
+ * Returns for each call: the moment of the grant in µs; 0 when there is a value; -1 when a write is under way; or, when
+ * another load holds the lease, -2 minus the ms that are left of it.
+ */
+export const LEASE = redisScript(`${GRANT}
+local none = call('EXISTS', unpack(KEYS, 2, 2 * n + 1)) == 0
+local function load(i, a)
+  local value, barrier = KEYS[1 + i], KEYS[1 + n + i]
+  if not none and call('EXISTS', value, barrier) > 0 then
+    local refresh, seen = ARGV[a + 2] == 'refresh', ARGV[a + 3]
+    local there = call('EXISTS', value) == 1
+    if there and (not refresh or seen ~= '' and call('GETRANGE', value, 0, #seen - 1) ~= seen) then return 0 end
+    if written(barrier) then return -1 end
+  end
+  return granted(KEYS[1 + 2 * n + i], ARGV[a], ARGV[a + 1])
+end
+${batchOf('load', { keys: { columns: 3, shared: 1 }, args: 4, shared: 0 })}`);
+
+/**
+ * Returns the value of a key, or grants its load lease as LEASE does. Looks at the values of all calls of a run at
+ * once, and at once whether there is anything else.
+ *
+ * KEYS: as for LEASE.
+ * ARGV, for each call: the token, after 1 to publish the end of another load's lease, else 0; and the lease in ms.
+ * Returns for each call the value, or what LEASE returns.
+ */
+export const READ_OR_LEASE = redisScript(
+  `${GRANT}
+local values = call('MGET', unpack(KEYS, 2, n + 1))
+local found = false
+for i = 1, n do found = found or values[i] end
+local others, from, to = KEYS, 2, 2 * n + 1
+if found then
+  others, from, to = {}, 1, 0
+  for i = 1, n do
+    if not values[i] then
+      others[to + 1], others[to + 2] = KEYS[1 + i], KEYS[1 + n + i]
+      to = to + 2
+    end
   end
 end
-local none = #others == 0 or redis.call('EXISTS', unpack(others)) == 0
-local function lease(k, a)
-  local token, refresh, seen = ARGV[a], ARGV[a + 2] == 'refresh', ARGV[a + 3]
-  local value = reads(k) and values[KEYS[k]]
-  if value then return value end
-  if not none and redis.call('EXISTS', KEYS[k], KEYS[k + 2]) > 0 then
-    local there = redis.call('EXISTS', KEYS[k]) == 1
-    if there and (not refresh or seen ~= '' and redis.call('GETRANGE', KEYS[k], 0, #seen - 1) ~= seen) then return 0 end
-    redis.call('ZREMRANGEBYSCORE', KEYS[k + 2], '-inf', string.format('%.0f', now / 1000))
-    if redis.call('ZCARD', KEYS[k + 2]) > 0 then return -1 end
+local none = to == 0 or call('EXISTS', unpack(others, from, to)) == 0
+local function read(i, a)
+  if values[i] then return values[i] end
+  if not none then
+    local value, barrier = KEYS[1 + i], KEYS[1 + n + i]
+    if call('EXISTS', value, barrier) > 0 then
+      if call('EXISTS', value) == 1 then return 0 end
+      if written(barrier) then return -1 end
+    end
   end
-  if redis.call('SET', KEYS[k + 1], '0' .. token, 'PX', ARGV[a + 1], 'NX') then return moment(KEYS[k + 2], KEYS[k + 3]) end
-  local held = redis.call('GET', KEYS[k + 1])
-  if string.sub(held, 2) == token then return moment(KEYS[k + 2], KEYS[k + 3]) end
-  if ARGV[a + 4] ~= '' then redis.call('SET', KEYS[k + 1], '1' .. string.sub(held, 2), 'KEEPTTL') end
-  return -2 - math.max(0, redis.call('PTTL', KEYS[k + 1]))
+  return granted(KEYS[1 + 2 * n + i], ARGV[a], ARGV[a + 1])
 end
-${batchOf('lease', { keys: 4, args: 5, shared: 1 })}`,
+${batchOf('read', { keys: { columns: 3, shared: 1 }, args: 2, shared: 0 })}`,
   { bytes: true },
 );
 
@@ -109,24 +153,24 @@ const END_LEASES = "if #ended > 0 then redis.call('DEL', unpack(ended)) end";
  * Stores the value of a load, if the load still has the lease, and ends the lease. Looks at the leases of all calls of
  * a run at once, and ends them at once.
  *
- * KEYS, for each call: value, lease.
- * ARGV: channel; for each call the token, the time to live in ms, the key's name in messages, and the value.
+ * KEYS, in columns: lease, value.
+ * ARGV: channel; for each call 0 and the token (a lease for which nobody waits), the time to live in ms, the key's name
+ * in messages, and the value.
  * Returns for each call 1 when it stored the value, else 0. A repeated request may return 0 although the first one
  * stored.
  */
 export const COMMIT = redisScript(`
-local leases, ended = {}, {}
-for k = 2, #KEYS, 2 do leases[k / 2] = KEYS[k] end
-local holders = redis.call('MGET', unpack(leases))
-local function commit(k, a)
-  local held = holders[(k + 1) / 2]
-  if not held or string.sub(held, 2) ~= ARGV[a] then return 0 end
-  redis.call('SET', KEYS[k], ARGV[a + 3], 'PX', ARGV[a + 1])
-  ended[#ended + 1] = KEYS[k + 1]
-  if string.sub(held, 1, 1) == '1' then redis.call('PUBLISH', ARGV[1], 'e' .. ARGV[a + 2]) end
+local n, ended = #KEYS / 2, {}
+local holders = redis.call('MGET', unpack(KEYS, 1, n))
+local function commit(i, a)
+  local held, unwaited = holders[i], ARGV[a]
+  if held ~= unwaited and (not held or string.sub(held, 2) ~= string.sub(unwaited, 2)) then return 0 end
+  redis.call('SET', KEYS[n + i], ARGV[a + 3], 'PX', ARGV[a + 1])
+  ended[#ended + 1] = KEYS[i]
+  if held ~= unwaited then redis.call('PUBLISH', ARGV[1], 'e' .. ARGV[a + 2]) end
   return 1
 end
-${batchOf('commit', { keys: 2, args: 4, shared: 1, end: END_LEASES })}`);
+${batchOf('commit', { keys: { columns: 2, shared: 0 }, args: 4, shared: 1, end: END_LEASES })}`);
 
 /**
  * The Lua function `expire_softly(key, now)`: marks the value as stale since `now` (ms of the wall clock, base 36), as

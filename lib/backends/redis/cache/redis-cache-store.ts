@@ -15,7 +15,7 @@ import {
   type TagState,
   type TagVersion,
 } from '../../../contracts/cache-store.js';
-import type { Pending, StartRequest } from '../../../contracts/store.js';
+import type { Pending, StoreContext } from '../../../contracts/store.js';
 import { CacheConfigError } from '../../../errors/cache-errors.js';
 import type { RedisConnection } from '../../../options/redis-connection.js';
 import { ReadBatch } from '../connection/read-batch.js';
@@ -26,7 +26,7 @@ import { ScriptBatch } from '../connection/script-batch.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
 import { checkServers } from '../connection/server-check.js';
 import { VersionsInUse } from '../connection/versions-in-use.js';
-import { COMMIT, INVALIDATE, LEASE, RELEASE_LEASE, RENEW_BARRIER, RENEW_LEASE } from './loads.lua.js';
+import { COMMIT, INVALIDATE, LEASE, READ_OR_LEASE, RELEASE_LEASE, RENEW_BARRIER, RENEW_LEASE } from './loads.lua.js';
 import { RedisCacheBus, RedisCacheTracking } from './redis-cache-bus.js';
 import { RedisCacheKeys, rightsOfCache } from './redis-cache-keys.js';
 import { RedisCacheTags } from './redis-cache-tags.js';
@@ -60,12 +60,15 @@ export class RedisCacheStore implements CacheStore {
   private readonly trackings: RedisCacheTracking[] = [];
   private readonly reads: ReadBatch;
   private readonly leases: ScriptBatch;
+  private readonly readsOrLeases: ScriptBatch;
   private readonly commits: ScriptBatch;
   private readonly invalidations: ScriptBatch;
   private readonly writing: RedisCacheWrites;
   private readonly increments: ScriptBatch;
   private readonly tags: RedisCacheTags;
   private readonly versions: VersionsInUse;
+  /** Once it has started: tells its module no more. */
+  private forget: (() => void) | undefined;
 
   constructor(
     private readonly link: RedisLink,
@@ -74,7 +77,7 @@ export class RedisCacheStore implements CacheStore {
   ) {
     OWN_CACHE_STORES.add(this);
     const { scripts } = link;
-    const { report } = link.reporters;
+    const { report } = link.listeners;
     this.scripts = scripts;
     this.keys = new RedisCacheKeys(prefix, scripts.client.options.keyPrefix);
     this.caveat = caveatOf(scripts.client);
@@ -83,8 +86,9 @@ export class RedisCacheStore implements CacheStore {
       this.track = (tracker) => this.trackings.push(new RedisCacheTracking(scripts, this.keys, tracker, report));
     }
     this.reads = new ReadBatch(scripts);
-    this.leases = new ScriptBatch(scripts, LEASE);
-    this.commits = new ScriptBatch(scripts, COMMIT);
+    this.leases = new ScriptBatch(scripts, LEASE, 'columns');
+    this.readsOrLeases = new ScriptBatch(scripts, READ_OR_LEASE, 'columns');
+    this.commits = new ScriptBatch(scripts, COMMIT, 'columns');
     this.invalidations = new ScriptBatch(scripts, INVALIDATE);
     this.writing = new RedisCacheWrites(scripts, this.keys, this.reads);
     this.increments = new ScriptBatch(scripts, INCREMENT);
@@ -109,20 +113,21 @@ export class RedisCacheStore implements CacheStore {
   }
 
   lease({ key, token, lease, refresh, seen = '', waits }: LeaseRequest): Pending<LeaseAnswer> {
-    const args = [token, lease, refresh ? 'refresh' : '', seen, waits ? 1 : ''];
-    return this.leases.run(this.keys.channel, this.keysOfLease(key), args, leaseAnswer);
+    const [value, own, barrier] = this.keys.valueLeaseAndBarrier(key);
+    const args = [(waits ? '1' : '0') + token, lease, refresh ? 'refresh' : '', seen];
+    return this.leases.run(undefined, [value, barrier, own], args, leaseAnswer, this.lastTagInvalidationOr(barrier));
   }
 
   readOrLease({ key, token, lease, waits }: Omit<LeaseRequest, 'refresh' | 'seen'>): Pending<Buffer | LeaseAnswer> {
-    const args = [token, lease, 'read', '', waits ? 1 : ''];
-    return this.leases.run(this.keys.channel, this.keysOfLease(key), args, (answer) =>
-      Buffer.isBuffer(answer) ? answer : leaseAnswer(answer),
-    );
+    const [value, own, barrier] = this.keys.valueLeaseAndBarrier(key);
+    const args = [(waits ? '1' : '0') + token, lease];
+    const last = this.lastTagInvalidationOr(barrier);
+    return this.readsOrLeases.run(undefined, [value, barrier, own], args, valueOrLeaseAnswer, last);
   }
 
   commit({ key, token, data, ttl }: CommitRequest): Pending<boolean> {
     const [value, lease] = this.keys.valueLeaseAndBarrier(key);
-    return this.commits.run(this.keys.channel, [value, lease], [token, ttl, key, data], isOne);
+    return this.commits.run(this.keys.channel, [lease, value], [`0${token}`, ttl, key, data], isOne);
   }
 
   async renew({ key, token, lease }: LoadRequest & { lease: number }): Promise<boolean> {
@@ -208,7 +213,8 @@ export class RedisCacheStore implements CacheStore {
     return deleted;
   }
 
-  async start(request: StartRequest): Promise<void> {
+  async start(request: StoreContext): Promise<void> {
+    this.forget = this.link.listeners.add(request);
     this.link.start(request);
     const rights = rightsOfCache(request.prefix, this.scripts.client.options.keyPrefix);
     const note = () => this.versions.note(this.keys.versions, 'cached values');
@@ -223,15 +229,15 @@ export class RedisCacheStore implements CacheStore {
     return this.scripts.command((client) => client.ping());
   }
 
-  private keysOfLease(key: string): readonly string[] {
-    const [value, lease, barrier] = this.keys.valueLeaseAndBarrier(key);
-    return [value, lease, barrier, this.scripts.takesOneSlot ? barrier : this.keys.lastTagInvalidation];
+  private lastTagInvalidationOr(barrier: string): string {
+    return this.scripts.takesOneSlot ? barrier : this.keys.lastTagInvalidation;
   }
 
   close(): void {
     this.versions.close();
     this.bus.close();
     for (const tracking of this.trackings) tracking.close();
+    this.forget?.();
     this.onClose();
   }
 }
@@ -245,13 +251,17 @@ function caveatOf(client: RedisClient): string | undefined {
   );
 }
 
-/** Reads the answer of the script LEASE, unless that is a value. */
+/** Reads the answer of LEASE. */
 function leaseAnswer(answer: unknown): LeaseAnswer {
   const reply = Number(answer);
   if (reply > 0) return { status: 'leased', at: reply };
   if (reply === 0) return { status: 'hit' };
   if (reply === -1) return { status: 'barrier' };
   return { status: 'busy', remaining: -2 - reply };
+}
+
+function valueOrLeaseAnswer(answer: unknown): Buffer | LeaseAnswer {
+  return Buffer.isBuffer(answer) ? answer : leaseAnswer(answer);
 }
 
 /** The most bytes of an envelope, which may name hundreds of tags. */

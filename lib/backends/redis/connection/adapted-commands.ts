@@ -1,7 +1,7 @@
 // The commands and the errors of the adapted clients of node-redis.
 
 import { EventEmitter } from 'node:events';
-import type { ScriptArgument } from './encoded-call.js';
+import type { ScriptArgument } from './script-batch.js';
 import type { CommandArgument } from './node-redis-clients.js';
 
 /** The commands of `RedisClient`, as raw commands of node-redis, which puts no prefix before the keys of those. */

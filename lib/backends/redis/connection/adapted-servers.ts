@@ -26,6 +26,7 @@ import {
   type NodeRedisCluster,
   type NodeRedisMaster,
   type NodeRedisSentinel,
+  onMaster,
   type SendOptions,
 } from './node-redis-clients.js';
 import type {
@@ -162,8 +163,8 @@ class AdaptedMaster extends AdaptedCommands implements RedisNode {
 }
 
 /**
- * What `createSentinel` of node-redis returns. It stays "ready" while its master is away, and emits no event when the
- * same master is back.
+ * What `createSentinel` of node-redis returns. It emits no event when the connection to its master is lost, nor when
+ * the same master is back, and then sends by itself again what was not answered: the clients of its masters tell.
  */
 class AdaptedSentinel extends AdaptedClient implements RedisNode {
   readonly isCluster = false;
@@ -171,6 +172,9 @@ class AdaptedSentinel extends AdaptedClient implements RedisNode {
   protected readonly patience = PATIENCE;
   protected readonly resends = true;
   private asked: NodeRedisAddress | undefined;
+  /** Those of its pool that have sent a command, with what ends the watch of each. */
+  private readonly masters = new Map<NodeRedisClient, () => void>();
+  private over = false;
   private readonly poll = new Poll(
     () => this.isReady,
     () => {
@@ -182,11 +186,6 @@ class AdaptedSentinel extends AdaptedClient implements RedisNode {
   constructor(private readonly sentinel: NodeRedisSentinel) {
     super(sentinel);
     this.hear('error', (error: Error) => this.report(error));
-    this.hear('client-error', ({ type, error }: { type: string; error: Error }) => {
-      if (type !== 'MASTER') return;
-      this.report(error);
-      this.lost();
-    });
     this.hear('topology-change', ({ type }: { type: string }) => {
       if (type === 'MASTER_CHANGE') this.lost();
     });
@@ -205,6 +204,8 @@ class AdaptedSentinel extends AdaptedClient implements RedisNode {
 
   override disconnect(): void {
     this.poll.stop();
+    this.over = true;
+    for (const forget of this.masters.values()) forget();
     super.disconnect();
   }
 
@@ -213,7 +214,25 @@ class AdaptedSentinel extends AdaptedClient implements RedisNode {
   }
 
   protected deliver(_key: string | undefined, args: readonly CommandArgument[], send: SendOptions): Promise<unknown> {
-    return this.sentinel.sendCommand(false, args, send);
+    return onMaster(this.sentinel, (master) => {
+      // node-redis may send a command again after the application has ended.
+      if (!this.over && !this.masters.has(master)) this.watch(master);
+      return master.sendCommand(args, send);
+    });
+  }
+
+  /** Learns when the connection is lost, until the client is closed, as after a failover. */
+  private watch(master: NodeRedisClient): void {
+    const onError = (error: Error) => {
+      this.report(error);
+      this.lost();
+    };
+    const forget = () => {
+      master.off('error', onError).off('end', forget);
+      this.masters.delete(master);
+    };
+    this.masters.set(master, forget);
+    master.on('error', onError).on('end', forget);
   }
 
   private lost(): void {

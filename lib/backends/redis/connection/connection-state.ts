@@ -1,21 +1,18 @@
 // Why Redis cannot be used, in one line: which server, what happened, what to do.
 
+import { causeOf, remedyClause, ServerFailure, type Remedies } from '../../failures.js';
 import { addressOf, serverOf } from './connection-options.js';
 import { unresolvedNode } from './own-client.js';
 import { isCluster, type RedisClient, type RedisCluster, type RedisNode } from './redis-client.js';
 
 /** Why a call to Redis failed: names the server, the cause and the remedy. */
-export class RedisFailure extends Error {
+export class RedisFailure extends ServerFailure {
   override readonly name = 'RedisFailure';
-  /** The code of the cause, such as `ECONNREFUSED`. */
-  readonly code?: string;
   /** Whether Redis goes on refusing until somebody mends it: no outage. `'key'`: that of another type refuses. */
   readonly lasts: boolean | 'key';
 
   constructor(message: string, cause?: Error) {
-    super(message, cause && { cause });
-    const code = cause && codeOf(cause);
-    if (code !== undefined) this.code = code;
+    super(message, cause);
     this.lasts = cause !== undefined && LASTS.test(cause.message) && !PASSES.test(cause.message);
     if (this.lasts && /\bWRONGTYPE /.test((cause as Error).message)) this.lasts = 'key';
   }
@@ -85,7 +82,7 @@ export class ConnectionState {
     const cause = this.reasonOf(error);
     const server =
       cause === this.lastError && this.lastNode ? `Redis Cluster, node ${this.lastNode}` : serverOf(this.client);
-    if (cause) return new RedisFailure(`${server}: ${causeOf(cause)}${remedyClause(cause)}`, cause);
+    if (cause) return new RedisFailure(`${server}: ${causeOf(cause)}${remedyClause(cause, REMEDIES)}`, cause);
     return new RedisFailure(`${server}${this.silence()}`, error instanceof Error ? error : undefined);
   }
 
@@ -180,15 +177,7 @@ async function tryNode(node: RedisNode): Promise<Error | undefined> {
   return reason;
 }
 
-/** What to do about the error, as the end of a sentence that says what happened; empty where nothing is known. */
-export function remedyClause(error: Error): string {
-  const text = `${codeOf(error) ?? ''} ${error.message}`;
-  const remedy = REMEDIES.find(([pattern]) => pattern.test(text) || pattern.test(error.message))?.[1];
-  return remedy === undefined ? '' : `; ${remedy}`;
-}
-
-/** What an operator can do about an error. The first pattern that matches its code or message applies. */
-const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
+export const REMEDIES: Remedies = [
   [/DB index is out of range/, 'the server has fewer databases: correct "db", or the number at the end of the URL'],
   [UNKNOWN_COMMAND, 'the command is renamed or disabled there: enable it, or give a Redis that has it'],
   [/ECONNREFUSED/, 'nothing listens there: start Redis, or correct host and port'],
@@ -217,17 +206,3 @@ const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
     'start Redis there, or correct host, port and TLS (rediss://)',
   ],
 ];
-
-/** What happened, in one line. A connection that was tried at several addresses has one error for each. */
-function causeOf(error: Error): string {
-  const each =
-    error instanceof AggregateError ? (error.errors as Error[]).map(({ message }) => message).join(', ') : '';
-  const text = (each || error.message || String(codeOf(error))).split('\n', 1)[0] as string;
-  const code = codeOf(error);
-  return code === undefined || text.includes(code) ? text : `${text} (${code})`;
-}
-
-function codeOf(error: Error): string | undefined {
-  const { code } = error as { code?: unknown };
-  return typeof code === 'string' ? code : undefined;
-}

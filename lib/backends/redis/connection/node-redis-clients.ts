@@ -1,3 +1,4 @@
+import { BackendRefusal } from '../../../contracts/store.js';
 import type { NodeRedisConnection } from '../../../options/redis-connection.js';
 
 /** What the library uses of node-redis 5 and 6, whose types an application without it does not have. */
@@ -16,7 +17,6 @@ export interface NodeRedisClient extends NodeRedisConnection {
 export interface NodeRedisSentinel extends NodeRedisConnection {
   getMasterNode(): NodeRedisAddress | undefined;
   getSentinelNode(): NodeRedisAddress | undefined;
-  sendCommand(isReadonly: boolean, args: readonly CommandArgument[], options?: SendOptions): Promise<unknown>;
   subscribe: NodeRedisClient['subscribe'];
   unsubscribe: NodeRedisClient['unsubscribe'];
 }
@@ -88,4 +88,23 @@ export function isNodeRedisPool(client: object): boolean {
 export function keyPrefixOf(client: NodeRedisConnection): string {
   const prefix: unknown = Reflect.get(client, '_keyPrefix');
   return typeof prefix === 'string' ? prefix : '';
+}
+
+/**
+ * Calls `send` with the client of the master, and again where that lost its connection. Every command of a Sentinel
+ * client passes here in node-redis 5 and 6, and nothing else says of which client it is.
+ */
+export function onMaster(
+  sentinel: NodeRedisSentinel,
+  send: (master: NodeRedisClient) => Promise<unknown>,
+): Promise<unknown> {
+  const execute = Reflect.get(sentinel, '_execute') as
+    ((isReadonly: boolean, each: typeof send) => Promise<unknown>) | undefined;
+  if (typeof execute === 'function') return execute.call(sentinel, false, send);
+  const remedy = 'use one of these, or an ioredis client';
+  return Promise.reject(
+    new BackendRefusal(
+      `The Sentinel client is none of node-redis 5 or 6, so that it hides lost connections: ${remedy}`,
+    ),
+  );
 }

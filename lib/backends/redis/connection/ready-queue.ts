@@ -16,7 +16,7 @@ export class ReadyQueue {
   /** How long (ms) calls wait for the connection at most. */
   patience = 1_000;
   private waiting: WaitingCall[] = [];
-  private timer: NodeJS.Timeout | undefined;
+  private timer: NodeJS.Timeout | undefined = undefined;
   private over = false;
   private hadConnection: boolean;
   private readonly onReady = () => {
@@ -152,7 +152,7 @@ export function wouldReconnect({ options }: RedisNode): boolean {
 /** Repeats a command while the server refuses it for now. */
 export class RefusedForNow {
   /** What the server answered last. */
-  last: Error | undefined;
+  last: Error | undefined = undefined;
   private until = 0;
 
   constructor(

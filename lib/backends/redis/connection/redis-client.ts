@@ -75,6 +75,14 @@ export type NodeOptions = Pick<
   | 'username'
 >;
 
+/**
+ * Whether what nobody waits for may be sent: not after QUIT, when Redis closes the connection, and ioredis would print
+ * that it failed.
+ */
+export function isOpen(client: RedisClient): boolean {
+  return client.status === 'ready' && Reflect.get(client, 'manuallyClosing') !== true;
+}
+
 export function isCluster(client: RedisClient): client is RedisCluster {
   return client.isCluster;
 }

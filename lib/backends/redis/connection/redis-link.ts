@@ -1,10 +1,10 @@
 import type { Redis, RedisOptions } from 'ioredis';
-import type { StartRequest } from '../../../contracts/store.js';
+import type { StoreContext } from '../../../contracts/store.js';
 import type { RedisClient } from './redis-client.js';
 import { allowListeners, createRedisClient } from './own-client.js';
 import { adviceOn, SilenceGuard } from './silence-guard.js';
 import type { RedisConnection } from '../../../options/redis-connection.js';
-import { Reporters } from '../../reporters.js';
+import { Listeners } from '../../listeners.js';
 import { MIXED_UP, ScriptRunner, type ConnectionCare } from './script-runner.js';
 import { isRedisClient, requireRedisConnection, serverOf } from './connection-options.js';
 import type { ConnectionOption } from './ioredis.js';
@@ -23,7 +23,7 @@ const LISTENERS = 7;
 export class RedisLink {
   readonly client: RedisClient;
   readonly scripts: ScriptRunner;
-  readonly reporters = new Reporters();
+  readonly listeners = new Listeners();
   /** Whether the client is one that this link made: from options, or as an adapter. */
   private readonly ours: boolean;
   private readonly state: ConnectionState;
@@ -32,7 +32,7 @@ export class RedisLink {
   private readonly lowerLimit: () => void;
   private wasConnected: boolean;
   private spare: SpareLink | undefined;
-  private advised = false;
+  private started = false;
   private closed = false;
 
   /**
@@ -55,22 +55,24 @@ export class RedisLink {
     this.scripts = new ScriptRunner(client, {
       ...(this.queue && { queue: this.queue }),
       ...(persists !== undefined && { persists }),
-      seeker: new PrimarySeeker(client, this.reporters.report),
+      seeker: new PrimarySeeker(client, this.listeners.report),
       onMixedUp: () => this.replaceMixedUp(),
       ...(holds && own === undefined && { spare: () => this.spareOf(connection as ApplicationClient, option) }),
     });
     this.guard = new SilenceGuard(this.scripts);
     this.wasConnected = client.status === 'ready';
-    this.scripts.whenConnected(() => (this.wasConnected = true));
+    this.scripts.whenConnected(() => {
+      this.wasConnected = true;
+      this.listeners.connected();
+    });
   }
 
-  start(request: StartRequest): void {
-    this.reporters.add(request);
-    const others = this.reporters.count > 1;
-    const advice = this.advised ? undefined : adviceOn(this.client);
-    this.advised = true;
-    if (advice !== undefined) request.report({ level: 'warn', message: advice });
-    if (this.queue) this.queue.patience = Math.max(request.commandTimeout, others ? this.queue.patience : 0);
+  /** A store of a module starts on it. */
+  start({ report, commandTimeout }: StoreContext): void {
+    const advice = this.started ? undefined : adviceOn(this.client);
+    if (advice !== undefined) report({ level: 'warn', message: advice });
+    if (this.queue) this.queue.patience = Math.max(commandTimeout, this.started ? this.queue.patience : 0);
+    this.started = true;
   }
 
   /** Says why a call failed with `error`, or got no answer. */
@@ -82,7 +84,7 @@ export class RedisLink {
     const server = serverOf(this.client);
     const replaced = this.guard.replaceAll(new Error(`${server} mixed up its replies`));
     const then = replaced ? 'the connection is replaced' : 'its client does not reconnect: connect it anew';
-    this.reporters.report({ level: 'warn', message: `${server}: ${MIXED_UP}; ${then}` });
+    this.listeners.report({ level: 'warn', message: `${server}: ${MIXED_UP}; ${then}` });
   }
 
   /** Whatever ended its client, what the application holds must be given back, and must be renewed until then. */

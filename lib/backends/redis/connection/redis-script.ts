@@ -4,7 +4,7 @@
 import { createHash } from 'node:crypto';
 import { inspect } from 'node:util';
 import type { TokenRange } from '../../../contracts/lock-requests.js';
-import type { ScriptArgument } from './encoded-call.js';
+import type { ScriptArgument } from './script-batch.js';
 
 /**
  * A Lua script with the digest that EVALSHA calls it by. Its last argument is the id of the call, and its reply the
@@ -57,8 +57,12 @@ export function scriptOf(lua: string, bytes: boolean): RedisScript {
 
 /** How the keys and arguments of several calls are laid out in KEYS and ARGV. */
 interface BatchLayout {
-  /** Keys of one call; 'numbered' where the first argument of a call is the index of its first key. */
-  readonly keys: number | 'numbered';
+  /**
+   * Keys of one call; 'numbered' where the first argument of a call is the index of its first key. `columns`: that many
+   * of each call, the first ones of all calls before the second ones, so that Lua has those of a kind in a row.
+   * `shared`: keys that all calls share, before those of the first call.
+   */
+  readonly keys: number | 'numbered' | { readonly columns: number; readonly shared: 0 | 1 };
   /** Arguments of one call, without that index. */
   readonly args: number;
   /** Arguments that all calls share, before those of the first call. */
@@ -69,16 +73,17 @@ interface BatchLayout {
 
 /**
  * The end of a script that serves several calls: calls the Lua function `each(first key, first argument)` for each of
- * them and returns the list of results. An error fails only its own call. A single call gets its result without a list
- * around it.
+ * them and returns the list of results. With `columns`, the first key of a call is its number, from 1 on. An error
+ * fails only its own call. A single call gets its result without a list around it.
  */
 export function batchOf(each: string, { keys, args, shared, end = '' }: BatchLayout): string {
+  const [columns, sharedKeys] = typeof keys === 'object' ? [keys.columns, keys.shared] : [keys, 0];
   const [key, arg] =
     keys === 'numbered'
-      ? [`tonumber(ARGV[${args + 1} * i + ${1 + shared}])`, `${args + 1} * i + ${2 + shared}`]
-      : [`${keys} * i + 1`, `${args} * i + ${1 + shared}`];
+      ? [`tonumber(ARGV[${args + 1} * i + ${shared - args}])`, `${args + 1} * i + ${1 + shared - args}`]
+      : [typeof keys === 'object' ? 'i' : `${keys} * i + ${1 - Number(columns)}`, `${args} * i + ${1 + shared - args}`];
   const first = keys === 'numbered' ? 2 + shared : 1 + shared;
-  const calls = keys === 'numbered' ? `(#ARGV - ${shared}) / ${args + 1}` : `#KEYS / ${keys}`;
+  const calls = keys === 'numbered' ? `(#ARGV - ${shared}) / ${args + 1}` : `(#KEYS - ${sharedKeys}) / ${columns}`;
   return `
 local calls = ${calls}
 if calls == 1 then
@@ -87,11 +92,16 @@ if calls == 1 then
   if not fine and type(answer) ~= 'table' then return {err = answer} end
   return answer
 end
-local answers = {}
-for i = 0, calls - 1 do
-  local fine, answer = pcall(${each}, ${key}, ${arg})
-  if not fine and type(answer) ~= 'table' then answer = {err = answer} end
-  answers[i + 1] = answer
+local answers, i = {}, 0
+local function go_on()
+  while i < calls do
+    i = i + 1
+    answers[i] = ${each}(${key}, ${arg})
+  end
+end
+while i < calls do
+  local fine, failure = pcall(go_on)
+  if not fine then answers[i] = type(failure) == 'table' and failure or {err = failure} end
 end
 ${end}
 return answers

@@ -9,7 +9,7 @@ import {
   type ScriptCall,
   type ScriptRequest,
   type SentCall,
-} from './encoded-call.js';
+} from './script-batch.js';
 import { type PrimarySeeker, type ReadyQueue, RefusedForNow } from './ready-queue.js';
 import type { RedisClient } from './redis-client.js';
 import type { RedisScript, RunScript } from './redis-script.js';

@@ -4,7 +4,8 @@ import { messageOf } from '../../../errors/limited-log.js';
 import calculateSlot from 'cluster-key-slot';
 import { BackendRefusal, refusalIn, type Notice } from '../../../contracts/store.js';
 import { addressOf, serverOf } from './connection-options.js';
-import { RedisFailure, remedyClause } from './connection-state.js';
+import { remedyClause } from '../../failures.js';
+import { REMEDIES, RedisFailure } from './connection-state.js';
 import { isCluster, mastersOf, type RedisCluster, type RedisNode } from './redis-client.js';
 import { redisScript } from './redis-script.js';
 import type { ScriptRunner } from './script-runner.js';
@@ -73,6 +74,17 @@ export interface Rights {
 /** A harmless command; a number stands for the key at that position, counted from 1. */
 export type Probe = readonly [command: string, ...args: (string | number)[]];
 
+/** Of the clock, and of text with an expiry. */
+export const PROBES_OF_TEXT: readonly Probe[] = [
+  ['TIME'],
+  ['SET', 1, '1', 'PX', '1'],
+  ['GET', 1],
+  ['EXISTS', 1],
+  ['PTTL', 1],
+  ['PEXPIRE', 1, '1'],
+  ['DEL', 1],
+];
+
 async function checkServer(
   node: RedisNode,
   keys: readonly string[] | undefined,
@@ -85,15 +97,15 @@ async function checkServer(
   await missing.look(keys);
   const { ofCluster } = missing;
   if (ofCluster)
-    throw new BackendRefusal(`${server} refuses keys of two slots: ${ofCluster}${remedyClause(new Error(ofCluster))}`);
+    throw new BackendRefusal(`${server} refuses keys of two slots: ${ofCluster}${remedyClause(ofCluster, REMEDIES)}`);
   const [refusal] = missing.other;
   if (refusal !== undefined) {
-    const remedy = remedyClause(new Error(refusal));
+    const remedy = remedyClause(refusal, REMEDIES);
     throw new RedisFailure(`${server} refuses what ${rights.whose} write: ${refusal}${remedy}`);
   }
   const { refused } = missing;
   if (refused.length > 0) {
-    const remedy = remedyClause(new Error(refused[0]?.text ?? ''));
+    const remedy = remedyClause(refused[0]?.text ?? '', REMEDIES);
     const each = refused.map(({ command, text }) => `${command} (${text})`).join(', ');
     const needed = `${server} refuses commands that ${rights.whose} need: ${each}${remedy}`;
     if (refused.some(({ command }) => !isOfMessages(command))) throw new RedisFailure(needed);
@@ -121,7 +133,7 @@ async function requireDatabase(node: RedisNode, server: string): Promise<void> {
   } catch (error) {
     const why = messageOf(error);
     if (!(error instanceof Error) || error.name !== 'ReplyError') throw error;
-    throw new BackendRefusal(`${server} does not give database ${database}: ${why}${remedyClause(error)}`);
+    throw new BackendRefusal(`${server} does not give database ${database}: ${why}${remedyClause(error, REMEDIES)}`);
   }
 }
 

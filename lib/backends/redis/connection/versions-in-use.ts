@@ -1,5 +1,6 @@
 import type { Notice } from '../../../contracts/store.js';
 import { serverOf } from './connection-options.js';
+import { isOpen } from './redis-client.js';
 import { EARLIEST_VERSION, PROTOCOL_VERSION, redisScript } from './redis-script.js';
 import type { ScriptRunner } from './script-runner.js';
 
@@ -40,7 +41,7 @@ export class VersionsInUse {
 
   private noteAll(): void {
     // Without a connection, the client would queue the notes.
-    if (this.scripts.client.status !== 'ready') return;
+    if (!isOpen(this.scripts.client)) return;
     for (const [key, shared] of this.shared) void this.write(key, shared);
   }
 

@@ -2,7 +2,8 @@ import { randomUUID } from 'node:crypto';
 import type { RedisOptions } from 'ioredis';
 import type { Notice } from '../../../contracts/store.js';
 import { serverOf } from './connection-options.js';
-import { remedyClause } from './connection-state.js';
+import { remedyClause } from '../../failures.js';
+import { REMEDIES } from './connection-state.js';
 import { reconnectDelay } from './own-client.js';
 import {
   isCluster,
@@ -10,6 +11,7 @@ import {
   type RedisCluster,
   type RedisNode,
   type RedisSubscriber,
+  isOpen,
 } from './redis-client.js';
 import type { ScriptRunner } from './script-runner.js';
 
@@ -146,7 +148,7 @@ export abstract class WatchedSubscriber {
   protected onRefused(error: Error): void {
     if (error.name !== 'ReplyError' || this.refusalReported) return;
     this.refusalReported = true;
-    this.warn(`are refused: ${error.message}${remedyClause(error)}`);
+    this.warn(`are refused: ${error.message}${remedyClause(error, REMEDIES)}`);
   }
 
   private check(): void {
@@ -163,10 +165,10 @@ export abstract class WatchedSubscriber {
 
   private sendHeartbeat(): void {
     this.missedHeartbeats += 1;
-    const { status } = this.scripts.client;
+    const { client } = this.scripts;
     // Without a connection, the client would queue all heartbeats.
-    if (status !== 'ready' && status !== 'wait') return;
-    this.scripts.command((client) => client.publish(this.own, '')).catch((error: Error) => this.onRefused(error));
+    if (!isOpen(client) && client.status !== 'wait') return;
+    this.scripts.command((each) => each.publish(this.own, '')).catch((error: Error) => this.onRefused(error));
   }
 
   private onHeartbeat(): void {

@@ -1,12 +1,6 @@
 // What is known of locks from outside: the state of one (`LockInspection`), and the names of all (`listLocks`).
 
-import type {
-  ListedNames,
-  ListRequest,
-  LockState,
-  NameRequest,
-  WaitingTicket,
-} from '../../../contracts/lock-backend.js';
+import type { ListedNames, ListRequest, LockState, WaitingTicket } from '../../../contracts/lock-backend.js';
 import { MOST_WAITERS } from '../../../contracts/lock-requests.js';
 import { redisGlob } from '../../../keys/redis-glob.js';
 import { lockOption } from '../../../options/option-checks.js';
@@ -15,22 +9,25 @@ import { mastersOf, type RedisClient, type RedisNode } from '../connection/redis
 import { leaseOf, type RedisInteger, redisScript } from '../connection/redis-script.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
 import { READERS_NOW } from './queue.lua.js';
-import { keysOf, labelKey, lockGlob, lockName } from './redis-lock-keys.js';
+import type { LockKeys } from './redis-lock-keys.js';
 
 /** Who has a lock and who waits for it, with the labels of their processes. */
 export class LockInspection {
   /** Those that are being read: the locks of a page have few holders, and a round trip brings each label once. */
   private readonly labels = new Map<string, Promise<string | null>>();
 
-  constructor(private readonly scripts: ScriptRunner) {}
+  constructor(
+    private readonly scripts: ScriptRunner,
+    private readonly keys: LockKeys,
+  ) {}
 
-  async inspect(request: NameRequest): Promise<LockState | null> {
-    const reply = (await this.scripts.run(INSPECT, keysOf(request), [])) as Reply;
+  async inspect(name: string): Promise<LockState | null> {
+    const reply = (await this.scripts.run(INSPECT, this.keys.of(name), [])) as Reply;
     const [owner, ttl, unissued, waiting, readers, tickets = []] = reply;
     if (owner === undefined) return null;
     const [label, ...waiters] = await Promise.all([
-      Number(readers) > 0 ? null : this.labelOf(request, owner),
-      ...tickets.map(([ticket, mark]) => this.waiterOf(request, ticket, mark === '0' ? 'read' : 'write')),
+      Number(readers) > 0 ? null : this.labelOf(owner),
+      ...tickets.map(([ticket, mark]) => this.waiterOf(ticket, mark === '0' ? 'read' : 'write')),
     ]);
     return {
       owner,
@@ -43,15 +40,15 @@ export class LockInspection {
     };
   }
 
-  private async waiterOf(request: NameRequest, ticket: string, mode: 'read' | 'write'): Promise<WaitingTicket> {
-    const label = await this.labelOf(request, ticket);
+  private async waiterOf(ticket: string, mode: 'read' | 'write'): Promise<WaitingTicket> {
+    const label = await this.labelOf(ticket);
     return { ticket, mode, ...(label !== null && { label }) };
   }
 
-  private async labelOf(request: NameRequest, ticket: string): Promise<string | null> {
+  private async labelOf(ticket: string): Promise<string | null> {
     const process = /^(.+):\d+$/.exec(ticket)?.[1];
     if (process === undefined) return null;
-    const key = labelKey(request, process);
+    const key = this.keys.label(process);
     const known = this.labels.get(key);
     if (known) return known;
     const label = this.scripts.command((client) => client.get(key));
@@ -114,18 +111,19 @@ return {owner, redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2]) or '', wa
  */
 export async function listLocks(
   scripts: ScriptRunner,
-  { prefix, pattern, cursor, limit }: ListRequest,
+  lockKeys: LockKeys,
+  { pattern, cursor, limit }: ListRequest,
 ): Promise<ListedNames> {
   const clientPrefix = scripts.client.options.keyPrefix ?? '';
   const matches = redisGlob(pattern);
-  const glob = lockGlob(clientPrefix, prefix, pattern);
+  const glob = lockKeys.glob(clientPrefix, pattern);
   const names = new Set<string>();
   let place: Place | undefined = placeOf(cursor);
   for (let step = 0; place && step < MOST_STEPS && names.size < limit; step++) {
     const from: Place = place;
     const { keys, next } = await scripts.command((client) => scanFrom(client, from, glob, limit));
     for (const key of keys) {
-      const name = lockName(prefix, key.slice(clientPrefix.length));
+      const name = lockKeys.nameOf(key.slice(clientPrefix.length));
       if (name !== undefined && matches(name)) names.add(name);
     }
     place = next;

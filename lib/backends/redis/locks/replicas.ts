@@ -3,23 +3,22 @@ import type {
   BeatRequest,
   EnqueueRequest,
   LockQueue,
+  ModuleContext,
   Pending,
   QueueAnswer,
-  QueueListener,
   QueueMessage,
   RequeueRequest,
   TicketRequest,
 } from '../../../contracts/lock-backend.js';
-import type { NameRequest } from '../../../contracts/lock-requests.js';
 import { LockReplicationError } from '../../../errors/lock-errors.js';
 import { lockOption } from '../../../options/option-checks.js';
-import { Timeouts } from '../../../timing/timeouts.js';
+import { Timeouts } from '../../../timing/clock.js';
 import { reconnectDelay } from '../connection/own-client.js';
 import { isCluster, type RedisSubscriber } from '../connection/redis-client.js';
 import type { RedisLink } from '../connection/redis-link.js';
 import { MIXED_UP } from '../connection/script-runner.js';
 import { connectionForMessages } from '../connection/watched-subscriber.js';
-import { lockKey } from './redis-lock-keys.js';
+import type { LockKeys } from './redis-lock-keys.js';
 
 /** The `commandTimeout` (ms) until a module has started. */
 const COMMAND_TIMEOUT = 1_000;
@@ -64,8 +63,8 @@ export class Replicas {
    *
    * @throws LockReplicationError when too few of them have it in time
    */
-  async confirm({ prefix }: Prefixed, names: readonly string[]): Promise<void> {
-    this.next ??= this.after(this.current, prefix);
+  async confirm(keys: LockKeys, names: readonly string[]): Promise<void> {
+    this.next ??= this.after(this.current, keys);
     const confirmed = await this.next;
     if (confirmed >= this.least) return;
     throw new LockReplicationError(names, { confirmed, wanted: this.least, within: this.patience });
@@ -77,15 +76,15 @@ export class Replicas {
     this.connection = undefined;
   }
 
-  private async after(current: Promise<number> | undefined, prefix: string | undefined): Promise<number> {
+  private async after(current: Promise<number> | undefined, keys: LockKeys): Promise<number> {
     await current?.catch(() => {});
     this.current = this.next;
     this.next = undefined;
-    return this.ask(prefix);
+    return this.ask(keys);
   }
 
   /** WAIT covers the last write of its own connection, and with it all that Redis has written before. */
-  private ask(prefix: string | undefined): Promise<number> {
+  private ask(keys: LockKeys): Promise<number> {
     return new Promise((resolve, reject) => {
       const connection = this.connected();
       const limit = this.timeouts.start(2 * this.patience, {
@@ -94,7 +93,7 @@ export class Replicas {
           resolve(0);
         },
       });
-      const key = (this.link.client.options.keyPrefix ?? '') + lockKey({ prefix, name: this.key });
+      const key = (this.link.client.options.keyPrefix ?? '') + keys.lock(this.key);
       const round = `${this.key}:${++this.rounds}`;
       // The last reply says of which round they are: where one was lost or came twice, each belongs to another command.
       Promise.all([
@@ -132,31 +131,23 @@ export class Replicas {
 /** It lasts for longer than one round only where each round is answered. */
 const CONNECTION = { keyPrefix: '', retryStrategy: reconnectDelay, sentinelRetryStrategy: reconnectDelay };
 
-type Prefixed = Pick<NameRequest, 'prefix'>;
-
 /** A queue whose grants count once enough replicas have them. One that they do not have is released. */
 export class ReplicatedQueue implements LockQueue {
-  constructor(
-    private readonly queue: LockQueue,
-    private readonly replicas: Replicas,
-    private readonly release: (request: TicketRequest) => Pending<unknown>,
-  ) {}
+  private readonly queue: LockQueue;
 
-  listen(listener: QueueListener): Promise<void> {
-    const { prefix, process } = listener;
-    return this.queue.listen({
-      prefix,
-      process,
-      onReconnect: () => listener.onReconnect(),
-      onMessage: (message) => {
-        if (message.kind === 'grant') void this.deliver(listener, message);
-        else listener.onMessage(message);
-      },
-    });
+  constructor(
+    private readonly module: ModuleContext,
+    private readonly keys: LockKeys,
+    private readonly replicas: Replicas,
+    queueOf: (module: ModuleContext) => LockQueue,
+    private readonly release: (request: TicketRequest) => Pending<unknown>,
+  ) {
+    const message = (each: QueueMessage) => (each.kind === 'grant' ? void this.deliver(each) : module.message(each));
+    this.queue = queueOf({ ...module, message });
   }
 
-  unlisten(listener: Pick<QueueListener, 'prefix' | 'process'>): void {
-    this.queue.unlisten?.(listener);
+  listen(): Promise<void> {
+    return this.queue.listen();
   }
 
   async enqueue(request: EnqueueRequest): Promise<QueueAnswer> {
@@ -175,25 +166,24 @@ export class ReplicatedQueue implements LockQueue {
 
   /** A grant that was not confirmed rejects: the caller of the backend then releases the ticket. */
   private async confirmed<A extends { readonly status: string }>(request: TicketRequest, answer: A): Promise<A> {
-    if (answer.status === 'granted') await this.replicas.confirm(request, [request.name]);
+    if (answer.status === 'granted') await this.replicas.confirm(this.keys, [request.name]);
     return answer;
   }
 
   /** The ticket of a grant that was not confirmed is released, and its process asks again. */
-  private async deliver(listener: QueueListener, message: GrantMessage): Promise<void> {
-    const { prefix } = listener;
+  private async deliver(message: GrantMessage): Promise<void> {
     const { name, ticket } = message;
     try {
-      await this.replicas.confirm({ prefix }, [name]);
+      await this.replicas.confirm(this.keys, [name]);
     } catch {
       // Without an answer the claim ends it.
-      this.release({ prefix, name, ticket }).then(
+      this.release({ name, ticket }).then(
         () => {},
         () => {},
       );
       return;
     }
-    listener.onMessage(message);
+    this.module.message(message);
   }
 }
 

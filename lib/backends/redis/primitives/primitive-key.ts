@@ -1,15 +1,14 @@
 // The keys and channels of the primitives at Redis.
 
 import { randomUUID } from 'node:crypto';
-import type { NameRequest } from '../../../contracts/lock-backend.js';
-import type { Probe, Rights } from '../connection/server-check.js';
+import { PROBES_OF_TEXT, type Probe, type Rights } from '../connection/server-check.js';
 import { taggedName } from '../locks/redis-lock-keys.js';
 
 /**
  * The key of a primitive: `semaphore:{name}`, after the prefix; what follows it keeps all its keys in one Cluster slot.
  * Names are written as those of locks are.
  */
-export function primitiveKey(kind: string, { prefix, name }: NameRequest): string {
+export function primitiveKey(kind: string, prefix: string | undefined, name: string): string {
   return `${prefix === undefined ? '' : `${prefix}:`}${kind}:{${taggedName(name)}}`;
 }
 
@@ -21,7 +20,7 @@ export function primitiveChannels(prefix: string | undefined): string {
 /** What semaphores and latches need, besides what locks do. */
 export function rightsOfSemaphores(prefix: string | undefined, clientPrefix = ''): Rights {
   const channels = primitiveChannels(prefix);
-  const keyOf = (kind: string) => primitiveKey(kind, { prefix, name: `check:${randomUUID()}` });
+  const keyOf = (kind: string) => primitiveKey(kind, prefix, `check:${randomUUID()}`);
   return {
     whose: 'semaphores and latches',
     evictable: true,
@@ -36,12 +35,7 @@ export function rightsOfSemaphores(prefix: string | undefined, clientPrefix = ''
 
 /** Every command of the scripts, each on a key of its type. What they write is deleted or expires after 1 ms. */
 const PROBES: readonly Probe[] = [
-  ['TIME'],
-  ['SET', 1, '1', 'PX', '1'],
-  ['GET', 1],
-  ['EXISTS', 1],
-  ['PTTL', 1],
-  ['DEL', 1],
+  ...PROBES_OF_TEXT,
   ['HSET', 1, '1', '1'],
   ['HMGET', 1, '1'],
   ['PEXPIRE', 1, '1'],

@@ -13,14 +13,13 @@ import type {
 import type { Pending } from '../../../contracts/store.js';
 import { ReadBatch } from '../connection/read-batch.js';
 import type { RedisLink } from '../connection/redis-link.js';
-import type { ScriptArgument } from '../connection/encoded-call.js';
 import { batchOf, isOne, redisScript, type RedisInteger, type Stepwise } from '../connection/redis-script.js';
-import { ScriptBatch } from '../connection/script-batch.js';
+import { type ScriptArgument, ScriptBatch } from '../connection/script-batch.js';
 import { contend, takeIfFree } from '../locks/acquire.lua.js';
 import { oneKeySteps } from '../locks/fencing-scripts.js';
 import { fencingScript, lockAt, MINT_ALONE, withFenceTtl } from '../locks/queue.lua.js';
-import { keysOf, publishArgument } from '../locks/redis-lock-keys.js';
-import { queueAnswer, type QueueReply, releaseStatus } from '../locks/redis-lock-queue.js';
+import { LockKeys } from '../locks/redis-lock-keys.js';
+import { queueAnswer, type QueueReply, releaseStatus } from '../locks/redis-lock-store.js';
 import { releasing } from '../locks/release.lua.js';
 
 /**
@@ -44,20 +43,21 @@ export class RedisIdempotencyStore implements IdempotencyStore {
     const steps = stepsOf(fenceTtl);
     const enter = { ...withFenceTtl(ENTER, fenceTtl), bytes: true, stepwise: steps.enter };
     const enters = new ScriptBatch(link.scripts, enter);
+    const locks = new LockKeys(prefix);
+    const publishing = locks.publishing(link.client);
     const leaves = new ScriptBatch(link.scripts, { ...withFenceTtl(LEAVE, fenceTtl), stepwise: steps.leave });
     this.enter = ({ key, fingerprint, ttl, lock }) => {
       const purpose = lock.claim === undefined ? '' : `${lock.claim}:${lock.name}`;
       const args = [lock.ticket, lock.ttl, purpose, fingerprint, ttl];
-      const keys = [...keysOf(lock), this.keyOf(key)];
-      return enters.run(publishArgument(lock, link.client), keys, args, (reply) => enterAnswer(reply, lock.ttl));
+      const keys = [...locks.of(lock.name), this.keyOf(key)];
+      return enters.run(publishing, keys, args, (reply) => enterAnswer(reply, lock.ttl));
     };
     this.leave = ({ key, record, ttl, evenIfForgotten, lock }) => {
       const { scripts } = link;
       const { disconnects } = scripts;
       const args = [lock.ticket, record.token, ttl, evenIfForgotten ? 1 : '', dataOf(record)];
-      const { name } = lock;
-      const keys = [...keysOf({ prefix: lock.prefix, name }), this.keyOf(key)];
-      return leaves.run(publishArgument(lock, link.client), keys, args, (reply) => {
+      const keys = [...locks.of(lock.name), this.keyOf(key)];
+      return leaves.run(publishing, keys, args, (reply) => {
         const [kept, released] = reply as RedisInteger[];
         return { kept: isOne(kept), status: releaseStatus(released), resent: scripts.disconnects !== disconnects };
       });

@@ -54,7 +54,7 @@ export class RedisLatchStore implements LatchStore {
   }
 
   private keysOf(name: string): string[] {
-    const key = primitiveKey('latch', { prefix: this.prefix, name });
+    const key = primitiveKey('latch', this.prefix, name);
     return [key, `${key}:arrivals`, `${key}:waiting`];
   }
 }

@@ -81,7 +81,7 @@ class PrimitiveSubscriber extends WatchedSubscriber {
     super(link.scripts, `${channels}beat`, {
       whose: 'the primitives',
       without: 'waiters ask again, and are served later',
-      report: link.reporters.report,
+      report: link.listeners.report,
     });
   }
 

@@ -53,12 +53,8 @@ export class RedisRateLimitStore implements RateLimitStore {
   }
 
   hit({ key, window, limit, block }: HitRequest): Pending<HitAnswer> {
-    return this.hits.run(
-      undefined,
-      [`${primitiveKey('rate', { prefix: this.prefix, name: key })}:hits`],
-      [window, limit, block],
-      hitAnswer,
-    );
+    const keys = [`${primitiveKey('rate', this.prefix, key)}:hits`];
+    return this.hits.run(undefined, keys, [window, limit, block], hitAnswer);
   }
 
   private takeShare(request: TakeRequest): Pending<TakeAnswer> {
@@ -73,7 +69,7 @@ export class RedisRateLimitStore implements RateLimitStore {
   }
 
   private keysOf({ key, limits }: Pick<TakeRequest, 'key' | 'limits'>): string[] {
-    const ofKey = primitiveKey('rate', { prefix: this.prefix, name: key });
+    const ofKey = primitiveKey('rate', this.prefix, key);
     const keys: string[] = [];
     for (const { id } of limits) keys.push(`${ofKey}:${id}`);
     return keys;

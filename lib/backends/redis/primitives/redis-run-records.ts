@@ -16,8 +16,8 @@ import { oneKeySteps } from '../locks/fencing-scripts.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
 import { contend, takeIfFree } from '../locks/acquire.lua.js';
 import { fencingScript, lockAt, MINT_ALONE, QUEUE, withFenceTtl } from '../locks/queue.lua.js';
-import { keysOf, lockKey, publishArgument } from '../locks/redis-lock-keys.js';
-import { queueAnswer, type QueueReply, releaseStatus } from '../locks/redis-lock-queue.js';
+import { LockKeys } from '../locks/redis-lock-keys.js';
+import { queueAnswer, type QueueReply, releaseStatus } from '../locks/redis-lock-store.js';
 import { keeping, releasing } from '../locks/release.lua.js';
 
 /** One hash for each job, beside the key of its lock: `lock:{<name>}:run`. */
@@ -26,22 +26,25 @@ export class RedisRunRecords implements RunRecords {
   readonly forget?: (request: TicketRequest) => Promise<void>;
   readonly leave?: (request: LeaveRunRequest) => Promise<LeaveRunAnswer>;
   private readonly scripts: ScriptRunner;
+  private readonly keys: LockKeys;
 
   constructor(
     { scripts, client }: RedisLink,
-    private readonly prefix: string | undefined,
+    prefix: string | undefined,
     /** That of the locks; `undefined` where a grant takes more than one script. */
     fenceTtl: number | undefined,
   ) {
     this.scripts = scripts;
+    const keys = (this.keys = new LockKeys(prefix));
+    const publishing = keys.publishing(client);
     if (fenceTtl === undefined) return;
     const steps = stepsOf(fenceTtl);
     const entering = { ...withFenceTtl(ENTER_RUN, fenceTtl), stepwise: steps.enter };
     const leaving = { ...withFenceTtl(LEAVE_RUN, fenceTtl), stepwise: steps.leave };
     this.enter = async ({ name, by, atMostFor, lock }) => {
       const purpose = lock.claim === undefined ? '' : `${lock.claim}:${name}`;
-      const args = [publishArgument(lock, client), lock.ticket, lock.ttl, purpose, by, atMostFor, RECORD_TTL];
-      const reply = await scripts.run(entering, [...keysOf(lock), this.keyOf(name)], args);
+      const args = [publishing, lock.ticket, lock.ttl, purpose, by, atMostFor, RECORD_TTL];
+      const reply = await scripts.run(entering, [...keys.of(name), this.keyOf(name)], args);
       const [status, token, left = lock.ttl] = reply as RedisInteger[];
       if (Number(status) !== RECORDED) return queueAnswer(reply as QueueReply);
       const tokens = { first: Number(token), count: 1 };
@@ -54,8 +57,8 @@ export class RedisRunRecords implements RunRecords {
       const { disconnects } = scripts;
       const outcome = succeeded ? 'yes' : 'no';
       const run = [token, by, took, atMostFor, outcome, RECORD_TTL];
-      const args = [publishArgument(lock, client), lock.ticket, lock.rest, ...run];
-      const reply = await scripts.run(leaving, [...keysOf({ prefix: lock.prefix, name }), this.keyOf(name)], args);
+      const args = [publishing, lock.ticket, lock.rest, ...run];
+      const reply = await scripts.run(leaving, [...keys.of(name), this.keyOf(name)], args);
       const [released, recorded] = reply as RedisInteger[];
       const resent = scripts.disconnects !== disconnects;
       return { status: releaseStatus(released), resent, recorded: isOne(recorded) };
@@ -89,7 +92,7 @@ export class RedisRunRecords implements RunRecords {
   }
 
   private keyOf(name: string): string {
-    return `${lockKey({ prefix: this.prefix, name })}:run`;
+    return `${this.keys.lock(name)}:run`;
   }
 }
 

@@ -29,7 +29,7 @@ export class RedisSemaphoreStore implements SemaphoreStore {
   private readonly beats: ScriptBatch;
   private readonly uses: ScriptBatch;
   private readonly listeners = new Map<string, SemaphoreListener>();
-  /** See `publishArgument`. */
+  /** See `LockKeys.publishing`. */
   private readonly publishing: string;
   private renewing = false;
   private lastName: string | undefined;
@@ -152,7 +152,7 @@ export class RedisSemaphoreStore implements SemaphoreStore {
   /** The same list for one call after the other: they share its keys. */
   private keysOf(name: string): readonly string[] {
     if (name !== this.lastName) {
-      const key = primitiveKey('semaphore', { prefix: this.prefix, name });
+      const key = primitiveKey('semaphore', this.prefix, name);
       this.lastKeys = [key, `${key}:queue`, `${key}:processes`, `${key}:state`];
       this.lastName = name;
     }

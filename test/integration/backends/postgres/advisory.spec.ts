@@ -1,12 +1,14 @@
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { type LockBackend, LockConfigError, LockTimeoutError } from 'nest-redis-lock';
+import { LockConfigError, LockTimeoutError } from 'nest-redis-lock';
 import { advisory, type AdvisoryOptions, lockInTransaction } from 'nest-redis-lock/postgres';
 import pg from 'pg';
 import { advisoryStatements } from '../../../../lib/backends/postgres/advisory/advisory-sequence.js';
 import { eventually } from '../../../support/eventually.js';
+import { FaultProxy } from '../../../support/fault-proxy.js';
 import { startLockApp } from '../../../support/lock-app.js';
 import { type PostgresServer, startPostgresServer } from '../../../support/servers/postgres-server.js';
+import { openBackend, type OpenBackend } from '../../../support/open-backend.js';
 
 describe('a session', () => {
   const file = (path: string) => readFileSync(fileURLToPath(new URL(`../../../../${path}`, import.meta.url)), 'utf8');
@@ -14,7 +16,7 @@ describe('a session', () => {
 
   let server: PostgresServer;
   let db: pg.Client;
-  const opened: LockBackend[] = [];
+  const opened: OpenBackend[] = [];
   const lost: string[] = [];
 
   beforeAll(async () => {
@@ -33,16 +35,16 @@ describe('a session', () => {
   });
 
   async function open(name: string, { url = server.url, ...options }: { url?: string } & AdvisoryOptions = {}) {
-    const backend = advisory({ connectionString: url, application_name: name }, { sessions: 1, ...options });
+    const inner = advisory({ connectionString: url, application_name: name }, { sessions: 1, ...options });
+    const backend = openBackend(inner, { lost: (tickets) => lost.push(...tickets) });
     opened.push(backend);
-    backend.onLost?.((tickets) => lost.push(...tickets));
-    await backend.start?.({ commandTimeout: 30_000, report: () => {} });
+    await backend.start?.();
     return backend;
   }
 
-  const take = async (backend: LockBackend, name: string, ticket: string) =>
+  const take = async (backend: OpenBackend, name: string, ticket: string) =>
     (await backend.acquire({ name, ticket, ttl: 60_000 })).status;
-  const free = async (backend: LockBackend, name: string, ticket: string) =>
+  const free = async (backend: OpenBackend, name: string, ticket: string) =>
     (await backend.release({ name, ticket })).status;
 
   /** A database of its own. */
@@ -55,6 +57,22 @@ describe('a session', () => {
   async function connectionsOf(name: string): Promise<number> {
     return (await db.query('SELECT 1 FROM pg_stat_activity WHERE application_name = $1', [name])).rows.length;
   }
+
+  it.each([
+    ['no message arrives', withoutMessages],
+    ['messages for another client arrive', withOtherMessages],
+  ])('is not used where %s, as behind a pooler that the look for one has missed', async (_what, alter) => {
+    const pooler = await FaultProxy.start(server.port);
+    pooler.alterReplies(alter);
+    const backend = await open('unheard', { url: server.url.replace(`:${server.port}`, `:${pooler.port}`) });
+    const remedy =
+      /did not arrive within 3000 ms.*give a direct connection or a pooler in session mode, or use leaseTable/;
+    await expect(take(backend, 'unheard', 'a:1')).rejects.toThrow(remedy);
+    pooler.alterReplies((reply) => reply);
+    expect(await take(backend, 'unheard', 'b:1')).toBe('granted');
+    await backend.close();
+    await pooler.stop();
+  });
 
   it.each(['repeatable read', 'serializable'])('writes at "read committed" where the default is %s', async (level) => {
     const url = await database(level.replace(' ', '_'), `default_transaction_isolation = '${level}'`);
@@ -178,7 +196,7 @@ CREATE TRIGGER refuse BEFORE DELETE ON nest_redis_lock.holders FOR EACH ROW EXEC
   it('draws tokens above all before once a crash or a failover has set the sequence back', async () => {
     const url = await database('set_back');
     const backend = await open('before', { url, sessions: 3 });
-    const first = async (used: LockBackend, ticket: string) => {
+    const first = async (used: OpenBackend, ticket: string) => {
       const answer = await used.acquire({ name: 'set back', ticket, ttl: 60_000 });
       await used.release({ name: 'set back', ticket });
       return answer.status === 'granted' ? answer.tokens : { first: NaN, count: NaN };
@@ -395,3 +413,28 @@ describe('lockInTransaction', () => {
     expect((await pool.query('SELECT 1 FROM jobs')).rows).toHaveLength(1);
   });
 });
+
+/** Whole messages of a server, with `altered` in the place of each of `NOTIFY`. */
+function altering(messages: Buffer, altered: (message: Buffer) => Buffer): Buffer {
+  const kept: Buffer[] = [];
+  for (let at = 0; at < messages.length;) {
+    const end = at + 1 + messages.readInt32BE(at + 1);
+    const message = messages.subarray(at, end);
+    kept.push(message[0] === 'A'.charCodeAt(0) ? altered(message) : message);
+    at = end;
+  }
+  return Buffer.concat(kept);
+}
+
+function withoutMessages(messages: Buffer): Buffer {
+  return altering(messages, () => Buffer.alloc(0));
+}
+
+/** The channel of a message follows its length and the process that sent it. */
+function withOtherMessages(messages: Buffer): Buffer {
+  return altering(messages, (message) => {
+    const altered = Buffer.from(message);
+    altered.write('x', 9);
+    return altered;
+  });
+}

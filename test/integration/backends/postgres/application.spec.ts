@@ -209,7 +209,10 @@ it.each([
     idleTimeoutMillis: 0,
   });
   const app = await startLockApp({ backend: make(pool), commandTimeout: 500 });
-  const together = () => Promise.all(Array.from({ length: 3 }, () => pool.query('SELECT pg_sleep(0.1)')));
+  const together = async () => {
+    const clients = await Promise.all(Array.from({ length: 3 }, () => pool.connect()));
+    for (const client of clients) client.release();
+  };
   await together();
   expect(pool.idleCount).toBe(3);
   proxy.silence();

@@ -229,7 +229,7 @@ describe('release', () => {
     try {
       await client.query('BEGIN');
       await client.query('SELECT nest_redis_lock.enqueue_v1($1, $2, $3, $4, $5)', [
-        lockKey({ name }),
+        lockKey(undefined, name),
         a1,
         TTL,
         CLAIM,

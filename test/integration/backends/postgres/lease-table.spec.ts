@@ -5,7 +5,7 @@ import { leaseTable } from 'nest-redis-lock/postgres';
 import type { PoolClient } from 'pg';
 import pg from 'pg';
 import { PostgresLink } from '../../../../lib/backends/postgres/connection/postgres-link.js';
-import { LeaseSweeper, LeaseTable, lockKey } from '../../../../lib/backends/postgres/lease-table/lease-table.js';
+import { LeaseTable, leaseSweeper, lockKey } from '../../../../lib/backends/postgres/lease-table/lease-table.js';
 import { expectWaitersInOrder } from '../../../support/backend-cases.js';
 import { eventually } from '../../../support/eventually.js';
 import { FaultProxy } from '../../../support/fault-proxy.js';
@@ -23,6 +23,7 @@ import {
 import { startLockApp } from '../../../support/lock-app.js';
 import { asBusy, asGranted, CLAIM, QueuePeer, TTL } from '../../../support/queue-peer.js';
 import { type PostgresServer, startPostgresServer } from '../../../support/servers/postgres-server.js';
+import { openBackend } from '../../../support/open-backend.js';
 
 describe('batches', () => {
   startLeaseTable();
@@ -30,7 +31,7 @@ describe('batches', () => {
   /** Names in the order of their keys. */
   function namesInOrder(count: number): readonly string[] {
     const names = Array.from({ length: count }, (_, index) => `${name}:${index}`);
-    const bytesOf = (of: string) => Buffer.from(lockKey({ name: of }).slice(2), 'hex');
+    const bytesOf = (of: string) => Buffer.from(lockKey(undefined, of).slice(2), 'hex');
     return names.toSorted((a, b) => Buffer.compare(bytesOf(a), bytesOf(b)));
   }
 
@@ -104,7 +105,7 @@ describe('batches', () => {
       const waiter = other.ticket();
       let released: Promise<string[]> | undefined;
       await inTransaction(async (client) => {
-        const values = [lockKey({ name: wanted }), waiter, TTL, CLAIM, JSON.stringify(wanted)];
+        const values = [lockKey(undefined, wanted), waiter, TTL, CLAIM, JSON.stringify(wanted)];
         await client.query('SELECT nest_redis_lock.enqueue_v1($1, $2, $3, $4, $5)', values);
         released = releaseAll(tickets, by);
         await someStatementWaits('r.number');
@@ -123,7 +124,7 @@ describe('batches', () => {
       let released: Promise<string[]> | undefined;
       await inTransaction(async (client) => {
         const text = 'UPDATE nest_redis_lock.locks SET owner = $2 WHERE key = $1';
-        await client.query(text, [lockKey({ name: lost }), next]);
+        await client.query(text, [lockKey(undefined, lost), next]);
         released = releaseAll(tickets, by);
         await someStatementWaits('r.number');
       });
@@ -147,7 +148,7 @@ describe('batches', () => {
     let done: Promise<unknown> | undefined;
     await inTransaction(async (client) => {
       await client.query('SELECT 1 FROM nest_redis_lock.locks WHERE key = $1 FOR UPDATE', [
-        lockKey({ name: names[2] as string }),
+        lockKey(undefined, names[2] as string),
       ]);
       done =
         kind === 'takes'
@@ -158,9 +159,9 @@ describe('batches', () => {
           : releaseAll(calls, by);
       await someStatementWaits('unnest');
       const text = 'SELECT key FROM nest_redis_lock.locks WHERE key = ANY ($1::bytea[]) FOR UPDATE SKIP LOCKED';
-      const { rows } = await client.query<{ key: Buffer }>(text, [names.map((each) => lockKey({ name: each }))]);
+      const { rows } = await client.query<{ key: Buffer }>(text, [names.map((each) => lockKey(undefined, each))]);
       const unlocked = new Set(rows.map(({ key }) => `\\x${key.toString('hex')}`));
-      expect(names.map((each) => unlocked.has(lockKey({ name: each })))).toEqual([
+      expect(names.map((each) => unlocked.has(lockKey(undefined, each)))).toEqual([
         false,
         false,
         true,
@@ -191,7 +192,7 @@ describe('limits', () => {
   /** The notices of a backend that was started. */
   async function started(backend: LockBackend): Promise<Notice[]> {
     const notices: Notice[] = [];
-    await backend.start?.({ commandTimeout: 10_000, report: (notice) => notices.push(notice) });
+    await openBackend(backend, { report: (notice) => notices.push(notice) }).start?.();
     return notices;
   }
 
@@ -215,7 +216,7 @@ describe('limits', () => {
       await started(backend);
       const heard: string[] = [];
       const listen = (process: string) =>
-        backend.queue?.listen({ process, onMessage: ({ ticket }) => heard.push(ticket), onReconnect: () => {} });
+        openBackend(backend, { process, message: ({ ticket }) => heard.push(ticket) }).queue?.listen();
       proxy.slow({ reply: 50 });
       const first = listen('first');
       // The first channel is listened to already, and the connection is not yet open.
@@ -238,16 +239,12 @@ describe('limits', () => {
     it('arrive again after the network has swallowed the connection for them while it opened', async () => {
       const proxy = await FaultProxy.start(postgres.port);
       const url = `postgres://postgres@127.0.0.1:${proxy.port}/postgres?application_name=listening`;
-      const backend = leaseTable(postgres.url, { messages: url });
+      const messages: QueueMessage[] = [];
+      const message = (each: QueueMessage) => messages.push(each);
+      const backend = openBackend(leaseTable(postgres.url, { messages: url }), { process: 'one', message });
       await started(backend);
       proxy.slow({ request: 500 });
-      const messages: QueueMessage[] = [];
-      const listener = {
-        process: 'one',
-        onMessage: (each: QueueMessage) => messages.push(each),
-        onReconnect: () => {},
-      };
-      const first = expect(backend.queue?.listen(listener)).rejects.toThrow();
+      const first = expect(backend.queue?.listen()).rejects.toThrow();
       // Connected; the first statement is on its way.
       const connected = async () => {
         const text = `SELECT 1 FROM pg_stat_activity WHERE application_name = 'listening' AND state = 'idle'`;
@@ -316,18 +313,18 @@ describe('limits', () => {
   describe('the sweep', () => {
     const idle = async (wanted: string) => {
       const text = `UPDATE nest_redis_lock.locks SET expires_at = expires_at - interval '60 d' WHERE key = $1`;
-      await database.query(text, [lockKey({ name: wanted })]);
+      await database.query(text, [lockKey(undefined, wanted)]);
     };
     const sweeper = (fenceTtl: number) => {
       const link = new PostgresLink(postgres.url);
       const notices: Notice[] = [];
-      link.reporters.add({ commandTimeout: 1_000, report: (notice) => notices.push(notice) });
-      return { link, notices, sweeper: new LeaseSweeper(new LeaseTable(link, 'nest_redis_lock', false), fenceTtl) };
+      link.listeners.add({ commandTimeout: 1_000, report: (notice) => notices.push(notice) });
+      return { link, notices, sweeper: leaseSweeper(new LeaseTable(link, 'nest_redis_lock', false), fenceTtl) };
     };
     const days = (count: number) => count * 24 * 60 * 60_000;
 
     it('keeps a row whose tokens are ahead of the clock, so that the next token is higher', async () => {
-      const backend = leaseTable(postgres.url);
+      const backend = openBackend(leaseTable(postgres.url));
       const request = { name: 'ahead', ticket: 'p:1', ttl: TTL } as const;
       const answer = await backend.acquire(request);
       if (answer.status !== 'granted') throw new Error('not granted');
@@ -337,7 +334,7 @@ describe('limits', () => {
       await backend.release(request);
       await idle('ahead');
       const { link, sweeper: each } = sweeper(days(1));
-      await each.look();
+      await each.sweep();
       await link.close();
       const next = await backend.acquire({ ...request, ticket: 'p:2' });
       expect(next.status === 'granted' && next.tokens.first).toBeGreaterThan(ahead);
@@ -350,18 +347,18 @@ describe('limits', () => {
       await app.close();
       await idle('old');
       const { link, notices, sweeper: each } = sweeper(days(30));
-      await each.look();
+      await each.sweep();
       await link.close();
       expect(notices).toEqual([]);
       expect(
-        (await database.query('SELECT 1 FROM nest_redis_lock.locks WHERE key = $1', [lockKey({ name: 'old' })])).rows,
+        (await database.query('SELECT 1 FROM nest_redis_lock.locks WHERE key = $1', [lockKey(undefined, 'old')])).rows,
       ).toEqual([]);
     });
 
     it('reports once that it fails', async () => {
       const { link, notices, sweeper: each } = sweeper(Number.MAX_VALUE);
-      await each.look();
-      await each.look();
+      await each.sweep();
+      await each.sweep();
       await link.close();
       expect(notices.map(({ message }) => message)).toEqual([
         expect.stringMatching(/^PostgreSQL at 127\.0\.0\.1:\d+.*; the rows of unused names are not deleted$/),

@@ -1,8 +1,9 @@
+import { jest } from '@jest/globals';
 import { createClient } from '@redis/client';
 import { Redis } from 'ioredis';
 import { IdempotencyService, redis, type RedisConnection, ScheduledJobs, SemaphoreService } from 'nest-redis-lock';
 import { redlock } from 'nest-redis-lock/redlock';
-import type { LockBackend, Pending, RenewAnswer } from '../../../../lib/contracts/lock-backend.js';
+import type { LockStore, Pending, RenewAnswer } from '../../../../lib/contracts/lock-backend.js';
 import type {
   EnterRequest,
   EnterRunRequest,
@@ -11,6 +12,7 @@ import type {
   PrimitiveStoreProvider,
   RunRecords,
 } from '../../../../lib/contracts/primitive-stores.js';
+import { LockBackends } from '../../../../lib/lock/line/lock-backends.js';
 import { PrimitiveRuntime } from '../../../../lib/primitives/runtime.js';
 import { eventually } from '../../../support/eventually.js';
 import { FaultProxy } from '../../../support/fault-proxy.js';
@@ -18,6 +20,7 @@ import { Gate } from '../../../support/gate.js';
 import { type LockApp, startLockApp } from '../../../support/lock-app.js';
 import { server, startRedis } from '../../../support/one-redis.js';
 import { RecordedEvents } from '../../../support/recorded-events.js';
+import { openBackend, type OpenBackend } from '../../../support/open-backend.js';
 
 const never = () => Promise.reject(new Error('the method ran again'));
 const numberOf = async ({ attempt }: { readonly attempt: number }) => attempt;
@@ -37,10 +40,10 @@ beforeEach(() => {
 });
 
 describe('the requests of an idempotent call', () => {
-  let backend: LockBackend & PrimitiveStoreProvider;
+  let backend: OpenBackend & PrimitiveStoreProvider;
   let results: Required<IdempotencyStore>;
   beforeAll(() => {
-    backend = redis(server.url) as LockBackend & PrimitiveStoreProvider;
+    backend = openBackend(redis(server.url)) as OpenBackend & PrimitiveStoreProvider;
     results = backend.openPrimitiveStores(undefined).results as Required<IdempotencyStore>;
   });
   afterAll(() => backend.close());
@@ -98,14 +101,14 @@ describe('the requests of an idempotent call', () => {
 });
 
 describe('a call in two requests', () => {
-  let backend: LockBackend & PrimitiveStoreProvider;
   let app: LockApp;
+  let store: LockStore;
   let service: IdempotencyService;
   let results: Required<IdempotencyStore>;
   let asIs: Pick<IdempotencyStore, 'enter' | 'leave'>;
   beforeAll(async () => {
-    backend = redis(server.url) as LockBackend & PrimitiveStoreProvider;
-    app = await startLockApp({ backend });
+    app = await startLockApp({ backend: redis(server.url) });
+    ({ store } = app.app.get(LockBackends).main.calls);
     service = app.app.get(IdempotencyService);
     results = app.app.get(PrimitiveRuntime).home('Idempotent methods').stores.results as Required<IdempotencyStore>;
     const { enter, leave } = results;
@@ -118,7 +121,7 @@ describe('a call in two requests', () => {
   afterAll(() => app.close());
 
   it('is not lost to a renewal that finds the lock freed by its last request', async () => {
-    const [asked, refused, renew] = [new Gate(), new Gate(), backend.renew.bind(backend)];
+    const [asked, refused, renew] = [new Gate(), new Gate(), store.renew.bind(store)];
     using events = new RecordedEvents(['lost', 'released']);
     const answerOf = (sent: Pending<RenewAnswer>) =>
       new Promise<RenewAnswer>((resolve, reject) => {
@@ -128,7 +131,7 @@ describe('a call in two requests', () => {
           if (answer.status === 'not-owner') setImmediate(() => refused.open());
         }, reject);
       });
-    backend.renew = (requests) => renew(requests).map(answerOf);
+    store.renew = (requests) => renew(requests).map(answerOf);
     Object.assign(results, {
       leave: async (request: LeaveRequest) => {
         const answer = await asIs.leave?.(request);
@@ -139,7 +142,7 @@ describe('a call in two requests', () => {
     });
     expect(await service.run(key, { lease: 300 }, async () => 'made')).toBe('made');
     await asked.opened;
-    backend.renew = renew;
+    store.renew = renew;
     expect(events.names).toEqual(['released']);
     expect(await service.run(key, {}, never)).toBe('made');
   });
@@ -272,6 +275,33 @@ describe('a client that the application ends before the module', () => {
     await lock.release();
     expect(await client.exists(`lock:{${key}}`)).toBe(0);
     await expect(app.locks.acquire(key, { wait: 0 })).rejects.toThrow('a client that the application has ended');
+  });
+
+  it('gets no heartbeat after QUIT, whose failure it would print', async () => {
+    const [quitting, other] = [new Redis(server.port), new Redis(server.port)];
+    await using one = await startLockApp({ redis: quitting, cache: false });
+    await using two = await startLockApp({ redis: other, cache: false });
+    // Messages arrive where somebody waits.
+    for (const { locks } of [one, two]) {
+      const held = await locks.acquire(`${key}:waited`);
+      const waiting = locks.acquire(`${key}:waited`, { wait: 60_000 });
+      await held.release();
+      await (await waiting).release();
+    }
+    const [ofQuitting, ofOther] = [jest.spyOn(quitting, 'publish'), jest.spyOn(other, 'publish')];
+    await eventually(() => ofQuitting.mock.calls.length > 0);
+    // As between QUIT and its answer.
+    Reflect.set(quitting, 'manuallyClosing', true);
+    ofQuitting.mockClear();
+    ofOther.mockClear();
+    // Both send one in a second.
+    await eventually(() => ofOther.mock.calls.length > 2);
+    expect(ofQuitting).not.toHaveBeenCalled();
+    Reflect.set(quitting, 'manuallyClosing', false);
+    void quitting.quit();
+    expect(Reflect.get(quitting, 'manuallyClosing')).toBe(true);
+    await eventually(() => quitting.status === 'end');
+    other.disconnect();
   });
 
   it('is replaced again once its server is back, however often the application asks', async () => {

@@ -4,7 +4,6 @@ import { Cluster, Redis } from 'ioredis';
 import {
   CacheService,
   CountDownLatch,
-  type LockBackend,
   LockBackendError,
   memory,
   PrimitiveBackendError,
@@ -19,6 +18,7 @@ import { eventually } from '../../../support/eventually.js';
 import { startLockApp } from '../../../support/lock-app.js';
 import { type RedisCluster, startRedisCluster } from '../../../support/servers/redis-cluster.js';
 import { type RedisServer, startRedisServer } from '../../../support/servers/redis-server.js';
+import { openBackend, type OpenBackend } from '../../../support/open-backend.js';
 
 describe('a node of a Cluster that is given by itself', () => {
   /** It has every slot. */
@@ -60,13 +60,13 @@ describe('a node of a Cluster that is given by itself', () => {
     await expect(start(client)).rejects.toThrow(REFUSAL);
     const cache = startLockApp({ backend: memory(), failFast: true, cache: { redis: only.url } });
     await expect(cache).rejects.toThrow(REFUSAL);
-    const nodes: LockBackend = redlock([only.url, ...cluster.servers.slice(0, 2).map(({ url }) => url)]);
+    const nodes: OpenBackend = openBackend(redlock([only.url, ...cluster.servers.slice(0, 2).map(({ url }) => url)]));
     await expect(startLockApp({ backend: nodes, failFast: true, cache: false })).rejects.toThrow(REFUSAL);
     client.destroy();
   });
 
   it('serves the calls of one turn one by one, where the start was not checked', async () => {
-    const backend = redis(only.url);
+    const backend = openBackend(redis(only.url));
     const names = Array.from({ length: 8 }, (_, index) => `alone:${index}`);
     const ticketOf = (name: string) => ({ prefix: undefined, name, ticket: `p:${name}`, ttl: 60_000 });
     const taking = names.map((name) => backend.acquire({ ...ticketOf(name), waits: false }));
@@ -335,7 +335,7 @@ describe('a command that the server does not have', () => {
     await using server = await without('WAIT');
     await using app = await startLockApp({ redis: server.url, failFast: true, cache: false });
     await app.locks.withLock('name', async () => {});
-    const backend = redis(server.url, { minReplicas: 1 });
+    const backend = openBackend(redis(server.url, { minReplicas: 1 }));
     await expect(startLockApp({ backend, failFast: true, cache: false })).rejects.toThrow(refusalOf('WAIT', 'locks'));
   });
 
@@ -349,7 +349,7 @@ describe('a command that the server does not have', () => {
     client.destroy();
     await using second = await without('PEXPIRE');
     await using third = await startRedisServer();
-    const backend = redlock([server.url, second.url, third.url]);
+    const backend = openBackend(redlock([server.url, second.url, third.url]));
     await expect(startLockApp({ backend, failFast: true, cache: false })).rejects.toThrow(/PEXPIRE \(.*unknown/i);
   });
 

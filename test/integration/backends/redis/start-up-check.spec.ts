@@ -13,7 +13,7 @@ import {
   SemaphoreService,
 } from 'nest-redis-lock';
 import { rightsOfCache } from '../../../../lib/backends/redis/cache/redis-cache-keys.js';
-import { rightsOfLocks } from '../../../../lib/backends/redis/locks/redis-lock-keys.js';
+import { LockKeys } from '../../../../lib/backends/redis/locks/redis-lock-keys.js';
 import { eventually } from '../../../support/eventually.js';
 import { type LockApp, startLockApp } from '../../../support/lock-app.js';
 import { type RedisCluster, startRedisCluster } from '../../../support/servers/redis-cluster.js';
@@ -264,7 +264,7 @@ describe('the check at the start', () => {
   }
 
   it.each([
-    ['locks', rightsOfLocks(undefined), LOCK_COMMANDS, 17],
+    ['locks', new LockKeys(undefined).rights(), LOCK_COMMANDS, 17],
     ['cache', rightsOfCache(undefined), CACHE_COMMANDS, 24],
   ] as const)(
     'tries every command of the documentation and of the scripts of %s',

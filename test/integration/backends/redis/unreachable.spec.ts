@@ -407,8 +407,13 @@ describe('a client that refuses commands while it has no connection', () => {
   it('fails a call at once after its connection was lost', async () => {
     const lost = await startRedisServer();
     const client = new Redis({ host: '127.0.0.1', port: lost.port, enableOfflineQueue: false }).on('error', () => {});
-    // What waits for the connection would wait for this long.
-    await using app = await startLockApp({ redis: client, cache: false, commandTimeout: '1h' });
+    // What waits for the connection would wait for this long; the end of the application waits for the lease.
+    await using app = await startLockApp({
+      redis: client,
+      cache: false,
+      commandTimeout: '1h',
+      defaults: { ttl: '1s' },
+    });
     await app.locks.withLock('name', async () => {});
     const reconnecting = once(client, 'reconnecting');
     await lost.stop();

@@ -7,6 +7,7 @@ import { testServices } from 'nest-redis-lock/testing';
 import { eventually } from '../../../support/eventually.js';
 import { quietTimeSince } from '../../../support/quiet-time.js';
 import { type RedlockNodes, startRedlockNodes } from '../../../support/servers/redlock-nodes.js';
+import { openBackend, type OpenBackend } from '../../../support/open-backend.js';
 
 describe('nodes that are away', () => {
   const NODES = 5;
@@ -22,8 +23,8 @@ describe('nodes that are away', () => {
     await nodes.stop();
   });
 
-  function open(options: RedlockOptions = {}): { backend: LockBackend; locks: LockService } {
-    const backend = redlock(nodes.urls, options);
+  function open(options: RedlockOptions = {}): { backend: OpenBackend; locks: LockService } {
+    const backend = openBackend(redlock(nodes.urls, options));
     const { locks, close } = testServices({ backend, cache: false, shutdownGrace: 0 });
     closing.push(close);
     return { backend, locks };
@@ -44,8 +45,8 @@ describe('nodes that are away', () => {
   const ticketOf = () => `${randomUUID()}:1`;
   const request = (name: string, ticket = ticketOf(), ttl = 20_000) => ({ name, ticket, ttl });
 
-  async function acquire(backend: LockBackend, ...args: Parameters<typeof request>) {
-    return new Promise<Awaited<ReturnType<LockBackend['acquire']>>>((resolve, reject) => {
+  async function acquire(backend: OpenBackend, ...args: Parameters<typeof request>) {
+    return new Promise<Awaited<ReturnType<OpenBackend['acquire']>>>((resolve, reject) => {
       backend.acquire(request(...args)).then(resolve, reject);
     });
   }
@@ -131,7 +132,7 @@ describe('nodes that are away', () => {
     it('starts with a warning while a majority serves, and refuses to start without one', async () => {
       const notices: string[] = [];
       const start = (backend: LockBackend) =>
-        backend.start?.({ commandTimeout: 1_000, report: ({ message }) => notices.push(message) });
+        openBackend(backend, { report: ({ message }) => notices.push(message) }).start?.();
       await nodes.servers[0]?.stop();
       await start(open().backend);
       expect(notices).toContainEqual(expect.stringContaining('Redlock works with the other nodes'));
@@ -141,7 +142,7 @@ describe('nodes that are away', () => {
   });
 
   it('needs both of two nodes', async () => {
-    const backend = redlock(nodes.urls.slice(0, 2), { anyCount: true });
+    const backend = openBackend(redlock(nodes.urls.slice(0, 2), { anyCount: true }));
     const { locks, close } = testServices({ backend, cache: false, shutdownGrace: 0 });
     closing.push(close);
     await locks.withLock('before', async () => {});

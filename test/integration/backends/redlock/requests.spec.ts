@@ -3,10 +3,12 @@ import { once } from 'node:events';
 import { createClient } from '@redis/client';
 import { Cluster, Redis } from 'ioredis';
 import type { LockBackend, LockService } from 'nest-redis-lock';
+import type { Notice } from 'nest-redis-lock/backend';
 import { redlock, type RedlockOptions } from 'nest-redis-lock/redlock';
 import { testServices } from 'nest-redis-lock/testing';
 import { eventually } from '../../../support/eventually.js';
 import { type RedlockNodes, startRedlockNodes } from '../../../support/servers/redlock-nodes.js';
+import { openBackend } from '../../../support/open-backend.js';
 
 describe('requests', () => {
   const NODES = 3;
@@ -112,7 +114,7 @@ describe('connections', () => {
   const urls = (count: number) => Array.from({ length: count }, (_, index) => urlOf(index));
 
   function open(connections: Connections, options: RedlockOptions = {}, prefix?: string) {
-    const backend = redlock(connections, options);
+    const backend = openBackend(redlock(connections, options));
     const { locks, close } = testServices({ backend, cache: false, shutdownGrace: 0, ...(prefix && { prefix }) });
     closing.push(close);
     return { backend, locks };
@@ -121,10 +123,8 @@ describe('connections', () => {
   /** What the start-up warns of. */
   async function startOf(backend: LockBackend): Promise<string[]> {
     const warnings: string[] = [];
-    await backend.start?.({
-      commandTimeout: 1_000,
-      report: ({ level, message }) => level === 'warn' && warnings.push(message),
-    });
+    const report = ({ level, message }: Notice) => void (level === 'warn' && warnings.push(message));
+    await openBackend(backend, { report }).start?.();
     return warnings;
   }
 
@@ -282,7 +282,7 @@ describe('the end of an application', () => {
   const NONE = Array.from({ length: NODES }, () => 0);
 
   it('sends the release of a request that is given up at once after the request itself', async () => {
-    const backend = redlock(nodes.urls);
+    const backend = openBackend(redlock(nodes.urls));
     const ticketOf = () => `${randomUUID()}:1`;
     const acquire = (name: string, ticket = ticketOf()) =>
       new Promise((resolve, reject) => {
@@ -293,9 +293,12 @@ describe('the end of an application', () => {
         backend.release({ name, ticket }).then(resolve, reject);
       });
     const ticket = ticketOf();
-    // The nodes know the scripts.
-    await acquire('before', ticket);
-    await release('before', ticket);
+    // All nodes know the scripts, also those that a majority did not wait for.
+    const before = ticketOf();
+    await acquire('before', before);
+    await eventually(async () => (await locksAt('lock:{before}')).every((count) => count === 1));
+    await release('before', before);
+    await eventually(async () => (await locksAt('lock:{before}')).every((count) => count === 0));
     // No reply arrives: what the nodes have in the end comes from the order of the requests alone.
     for (const proxy of nodes.proxies) proxy.hold('reply');
     const asked = [acquire('first'), acquire('given-up', ticket), release('given-up', ticket)];

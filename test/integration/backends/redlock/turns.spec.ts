@@ -2,12 +2,13 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import type { LockBackend, LockService } from 'nest-redis-lock';
-import type { RenewAnswer } from 'nest-redis-lock/backend';
-import { redlock } from 'nest-redis-lock/redlock';
+import type { Notice, RenewAnswer } from 'nest-redis-lock/backend';
+import { redlock, type RedlockOptions } from 'nest-redis-lock/redlock';
 import { testServices } from 'nest-redis-lock/testing';
 import { eventually } from '../../../support/eventually.js';
 import { type RedisServer, startRedisServer } from '../../../support/servers/redis-server.js';
 import { type RedlockNodes, startRedlockNodes } from '../../../support/servers/redlock-nodes.js';
+import { openBackend, type OpenBackend } from '../../../support/open-backend.js';
 
 describe('turns', () => {
   const NODES = 5;
@@ -16,7 +17,7 @@ describe('turns', () => {
 
   let nodes: RedlockNodes;
   let clients: Redis[];
-  const backends: LockBackend[] = [];
+  const backends: OpenBackend[] = [];
 
   beforeAll(async () => {
     nodes = await startRedlockNodes(NODES);
@@ -31,14 +32,14 @@ describe('turns', () => {
     await nodes.stop();
   });
 
-  function open(): LockBackend {
-    const backend = redlock(nodes.urls);
+  function open(): OpenBackend {
+    const backend = openBackend(redlock(nodes.urls));
     backends.push(backend);
     return backend;
   }
 
   /** A process with a clock that is `ms` ahead of the others. */
-  function openAhead(ms: number): LockBackend {
+  function openAhead(ms: number): OpenBackend {
     const ahead = performance.timeOrigin + ms;
     Object.defineProperty(performance, 'timeOrigin', { value: ahead, configurable: true });
     try {
@@ -51,19 +52,19 @@ describe('turns', () => {
   const ticketOf = (): string => `${randomUUID()}:1`;
 
   /** The ticket asks, and waits where it is refused. */
-  async function asks(backend: LockBackend, ticket: string) {
-    return new Promise<Awaited<ReturnType<LockBackend['acquire']>>>((resolve, reject) => {
+  async function asks(backend: OpenBackend, ticket: string) {
+    return new Promise<Awaited<ReturnType<OpenBackend['acquire']>>>((resolve, reject) => {
       backend.acquire({ name: NAME, ticket, ttl: TTL, waits: true }).then(resolve, reject);
     });
   }
 
-  async function passesOn(backend: LockBackend, ticket: string, again?: string) {
-    return new Promise<Awaited<ReturnType<LockBackend['release']>>>((resolve, reject) => {
+  async function passesOn(backend: OpenBackend, ticket: string, again?: string) {
+    return new Promise<Awaited<ReturnType<OpenBackend['release']>>>((resolve, reject) => {
       backend.release({ name: NAME, ticket, ...(again && { again }) }).then(resolve, reject);
     });
   }
 
-  async function renews(backend: LockBackend, ticket: string) {
+  async function renews(backend: OpenBackend, ticket: string) {
     const [renewal] = backend.renew([{ name: NAME, ticket, ttl: TTL }]);
     return new Promise<RenewAnswer>((resolve, reject) => {
       renewal?.then(resolve, reject);
@@ -131,7 +132,7 @@ describe('turns', () => {
 
   describe('an owner that some nodes had refused', () => {
     /** The ticket owns the name at all nodes; the last two have a mark of its wait, which does not end. */
-    async function grantedLate(backend: LockBackend, ticket: string): Promise<void> {
+    async function grantedLate(backend: OpenBackend, ticket: string): Promise<void> {
       const minority = clients.slice(3);
       await Promise.all(minority.map((client) => client.set(`lock:{${NAME}}`, 'another:1', 'PX', TTL)));
       expect(await asks(backend, ticket)).toMatchObject({ status: 'granted' });
@@ -208,8 +209,11 @@ describe('refusals', () => {
     await Promise.all(servers.map((server) => server.stop()));
   });
 
-  function open(urls: readonly string[] = servers.map(({ url }) => url)): { backend: LockBackend; locks: LockService } {
-    const backend = redlock(urls);
+  function open(
+    urls: readonly string[] = servers.map(({ url }) => url),
+    options: RedlockOptions = {},
+  ): { backend: OpenBackend; locks: LockService } {
+    const backend = openBackend(redlock(urls, options));
     const { locks, close } = testServices({ backend, cache: false, shutdownGrace: 0 });
     closing.push(close);
     return { backend, locks };
@@ -217,10 +221,8 @@ describe('refusals', () => {
 
   async function warningOf(backend: LockBackend): Promise<string> {
     const warnings: string[] = [];
-    await backend.start?.({
-      commandTimeout: 1_000,
-      report: ({ level, message }) => level === 'warn' && warnings.push(message),
-    });
+    const report = ({ level, message }: Notice) => void (level === 'warn' && warnings.push(message));
+    await openBackend(backend, { report }).start?.();
     return warnings.join('\n');
   }
 
@@ -294,7 +296,10 @@ describe('refusals', () => {
     afterAll(() => member.stop());
 
     it('fails with what it answers, and is not taken for one that is silent', async () => {
-      const { backend, locks } = open([servers[0]?.url ?? '', servers[1]?.url ?? '', member.url]);
+      // It started after the others.
+      const { backend, locks } = open([servers[0]?.url ?? '', servers[1]?.url ?? '', member.url], {
+        restartDelay: false,
+      });
       expect(await warningOf(backend)).toMatch(`127.0.0.1:${member.port} refuses what locks write: CLUSTERDOWN`);
       await locks.withLock('order', async () => {});
       await plain[1]?.config('SET', 'maxmemory', '1');

@@ -1,12 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
-import type { LockBackend, Pending, RenewAnswer } from 'nest-redis-lock/backend';
+import type { Pending, RenewAnswer } from 'nest-redis-lock/backend';
 import { redlock } from 'nest-redis-lock/redlock';
 import { eventually } from '../../../support/eventually.js';
 import { type RedlockNodes, startRedlockNodes } from '../../../support/servers/redlock-nodes.js';
+import { openBackend, type OpenBackend } from '../../../support/open-backend.js';
 
 let nodes: RedlockNodes;
-let backend: LockBackend;
+let backend: OpenBackend;
 let name: string;
 let ticket: string;
 const FOREIGN = 'foreign:1';
@@ -18,7 +19,7 @@ afterAll(async () => {
   await nodes.stop();
 });
 beforeEach(async () => {
-  backend = redlock(nodes.urls);
+  backend = openBackend(redlock(nodes.urls));
   name = randomUUID();
   ticket = `${randomUUID()}:1`;
   // What is sent at the start is answered by now.

@@ -131,8 +131,8 @@ describe('a deletion by prefix or pattern', () => {
       const deletion = deletePrefix('load:', 10);
       const commits: unknown[] = [];
       for (const name of names) {
-        const args = [keys.channel, 'token', 60_000, name, 'old'];
-        commits.push(await scripts.run(COMMIT, [keys.value(name), keys.lease(name)], args));
+        const args = [keys.channel, '0token', 60_000, name, 'old'];
+        commits.push(await scripts.run(COMMIT, [keys.lease(name), keys.value(name)], args));
       }
       await deletion;
       expect(commits.map(Number)).toContain(1);

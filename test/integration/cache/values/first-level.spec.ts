@@ -278,11 +278,36 @@ describe('the truth of a first level', () => {
       expect((level as unknown as { keysByTag: Map<string, unknown> }).keysByTag.size).toBe(0);
     });
 
+    it('answers nothing after a standstill, until what arrived meanwhile has been read', async () => {
+      const level = new FirstLevel(
+        { max: 10, maxBytes: 1_000, ttl: 60_000, serialize: true, whileAway: 0, bus: 'pubsub' as const },
+        () => 'value',
+      );
+      level.trust('messages');
+      level.keep('k', {
+        kind: 0,
+        expiresAt: Date.now() + 60_000,
+        keptStale: false,
+        loadTime: undefined,
+        tags: {},
+        payload: Buffer.alloc(1),
+      });
+      expect(level.get('k')).toBeDefined();
+      const until = performance.now() + 1_100;
+      while (performance.now() < until);
+      expect(level.get('k')).toBeUndefined();
+      await eventually(() => level.get('k') !== undefined);
+      level.distrust('messages');
+    });
+
     it('is not used once the application has ended', async () => {
       const { cache, engine } = scriptedCache({ l1: {} });
       await eventually(() => engine.busConnected);
       await read(cache, 'k', 'old');
       await engine.stop();
+      // A message that was under way when the connection was closed.
+      engine.onConnected();
+      expect(engine.busConnected).toBe(false);
       expect(await read(cache, 'k', 'new')).toBe('new');
     });
   });

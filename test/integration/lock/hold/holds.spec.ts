@@ -21,6 +21,7 @@ import { Gate } from '../../../support/gate.js';
 import { type LockApp, startLockApp } from '../../../support/lock-app.js';
 import { RENEWED_OFTEN, renewedAgain } from '../../../support/renewals.js';
 import { type RedisServer, startRedisServer } from '../../../support/servers/redis-server.js';
+import { bare, replacing } from '../../../support/open-backend.js';
 
 let server: RedisServer;
 beforeAll(async () => {
@@ -30,7 +31,6 @@ afterAll(() => server.stop());
 
 /** Mints tokens for each name by itself, and keeps no queue. */
 function separateTokens(): LockBackend {
-  const store = memory();
   const next = new Map<string, number>();
   const withToken = (answer: AcquireAnswer, names: readonly string[], leastToken = 1): AcquireAnswer => {
     if (answer.status === 'busy') return answer;
@@ -38,25 +38,39 @@ function separateTokens(): LockBackend {
     for (const name of names) next.set(name, fencingToken + 1);
     return { ...answer, tokens: { first: fencingToken, count: 1 } };
   };
-  return {
-    ...store,
-    name: 'separate',
-    traits: store.traits,
+  return replacing(bare('separate', 'acquireSeveral'), (store) => ({
     acquire: async (request) => withToken(await store.acquire(request), [request.name], request.leastToken),
-    acquireSeveral: async (request) =>
-      withToken(await store.acquireSeveral!(request), request.names, request.leastToken),
+    acquireSeveral: async (request) => {
+      return withToken(await store.acquireSeveral!(request), request.names, request.leastToken);
+    },
     mint: async ({ name, leastToken }) => {
       const first = Math.max(leastToken, next.get(name) ?? 1);
       next.set(name, first + 1);
       return { first, count: 1 };
     },
-    renew: (requests) => store.renew(requests),
-    release: (request) => store.release(request),
-    inspect: (request) => store.inspect(request),
-    ping: () => store.ping(),
-    close: () => store.close(),
-  };
+  }));
 }
+
+it('a hold of several keeps its token where not each of its names has confirmed that of a nested one', async () => {
+  const backend = replacing(separateTokens(), (store) => ({
+    mint: async (request) => {
+      if (request.name === 'b') throw new Error('no tokens');
+      return store.mint(request);
+    },
+  }));
+  await using app = await startLockApp({ backend });
+  const { locks } = app;
+  let last = 0;
+  for (let grant = 0; grant < 10; grant++) last = await locks.withLock('c', async ({ fencingToken }) => fencingToken);
+  await locks.withLock('a', () =>
+    locks.withLock(['a', 'b'], async (lock) => {
+      const before = lock.fencingToken;
+      expect(before).toBeLessThan(last);
+      await expect(locks.withLock(['a', 'c'], async () => {})).rejects.toMatchObject({ code: 'LOCK_BACKEND' });
+      expect(lock.fencingToken).toBe(before);
+    }),
+  );
+});
 
 describe.each(['redis', 'memory', 'separate'] as const)('nested holds on %s', (kind) => {
   let one: LockApp;

@@ -16,8 +16,9 @@ import {
 import { LockBackends } from '../../../../lib/lock/line/lock-backends.js';
 import { eventually } from '../../../support/eventually.js';
 import { Gate } from '../../../support/gate.js';
-import { type LockApp, startLockApp } from '../../../support/lock-app.js';
+import { type LockApp, patient, startLockApp } from '../../../support/lock-app.js';
 import { type RedisServer, startRedisServer } from '../../../support/servers/redis-server.js';
+import { openBackend, replacing } from '../../../support/open-backend.js';
 
 /** Longer than any test: what is free before is free because of `minHold`. */
 const LONG = 60_000;
@@ -199,7 +200,7 @@ describe.each(backends)('minHold on %s', (_backend, open) => {
         this.runs += 1;
       }
     }
-    const imports = [RedisLockModule.forRoot({ backend: open() })];
+    const imports = [RedisLockModule.forRoot(patient({ backend: open() }))];
     const app = await NestFactory.createApplicationContext(
       { module: class {}, imports, providers: [Report] },
       { logger: false },
@@ -229,7 +230,7 @@ it('is not ended by messages and answers of its ticket that come late', async ()
 });
 
 it('is never lengthened by a copy of the request that comes late', async () => {
-  const backend = redis(client);
+  const backend = openBackend(redis(client));
   const request = { name: 'x', ticket: 'process:1' };
   await backend.acquire({ ...request, ttl: LONG });
   expect(await backend.keep?.({ ...request, rest: 1_000 })).toMatchObject({ status: 'released' });
@@ -247,7 +248,7 @@ it.each([-1, Number.NaN, Infinity, '30', '-1s', {}])('refuses %p', async (minHol
 });
 
 it('is refused on a backend that cannot keep a name', async () => {
-  const backend: LockBackend = Object.assign(Object.create(memory()) as LockBackend, { keep: undefined });
+  const backend = replacing(memory(), () => ({ keep: undefined }));
   await using app = await startLockApp({ backend });
   await expect(app.locks.acquire('x', { minHold: 10 })).rejects.toThrow(/cannot keep a name/);
 });

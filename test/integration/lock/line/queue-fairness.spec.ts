@@ -66,13 +66,18 @@ describe("order: 'fifo'", () => {
   };
 
   it('serves 300 waiters of three processes in order of arrival', async () => {
+    // A process that the machine stops is passed over, or loses its lock, as it should be: then another try decides.
+    await crew.standstills();
     let served = await serve('fifo', 300);
-    // A process that the machine stops for a second is passed over, as it should be: then another try decides.
-    for (let again = 1; again <= 2 && String(served.granted) !== String(served.arrived); again += 1) {
+    let findings = await crew.findings();
+    const wrong = () => findings.length > 0 || String(served.granted) !== String(served.arrived);
+    for (let again = 1; again <= 2 && wrong() && (await crew.standstills()) > 0; again += 1) {
+      expect(findings.filter((finding) => !finding.includes('lost (expired)'))).toEqual([]);
       served = await serve(`fifo:${again}`, 300);
+      findings = await crew.findings();
     }
     expect(served.granted).toEqual(served.arrived);
-    expect(await crew.findings()).toEqual([]);
+    expect(findings).toEqual([]);
   });
 
   it('keeps the order within one process too, where the default does not ask the backend', async () => {

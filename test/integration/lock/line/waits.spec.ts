@@ -4,7 +4,6 @@ import { Redis } from 'ioredis';
 import {
   CountDownLatch,
   fixedDelay,
-  type LockBackend,
   LockBackendError,
   type LockOptions,
   LockTimeoutError,
@@ -17,6 +16,7 @@ import { type LockApp, startLockApp } from '../../../support/lock-app.js';
 import { asBusy, asGranted, CLAIM, QueuePeer } from '../../../support/queue-peer.js';
 import { busy, granted, ScriptedBackend } from '../../../support/scripted-backend.js';
 import { type RedisServer, startRedisServer } from '../../../support/servers/redis-server.js';
+import { replacing } from '../../../support/open-backend.js';
 
 describe('a short wait', () => {
   /** A wait that is shorter than what the backend takes to answer: the answer decides, and not the clock. */
@@ -93,7 +93,7 @@ describe('a short wait', () => {
 
     beforeEach(async () => {
       backend = new ScriptedBackend();
-      app = await startLockApp({ backend, commandTimeout: 300, shutdownGrace: 0 });
+      app = await startLockApp({ backend, shutdownGrace: 0 });
     });
     afterEach(async () => {
       backend.giveUp();
@@ -124,7 +124,7 @@ describe('a short wait', () => {
 
     it('never comes: the call ends after commandTimeout, and its ticket is given up', async () => {
       const start = performance.now();
-      const call = app.locks.acquire('job', { wait: 5 }).catch((error: unknown) => error);
+      const call = app.locks.acquire('job', { wait: 5, commandTimeout: 300 }).catch((error: unknown) => error);
       const { ticket } = await backend.take('enqueue');
       expect(await call).toBeInstanceOf(LockBackendError);
       expect(performance.now() - start).toBeGreaterThan(290);
@@ -153,14 +153,13 @@ describe('a short wait', () => {
   });
 
   it('may come from a backend without a queue, too', async () => {
-    const store = memory();
-    const slowed: LockBackend = Object.assign(Object.create(store) as LockBackend, {
-      acquire: async (request: Parameters<LockBackend['acquire']>[0]) => {
+    const slowed = replacing(memory(), (store) => ({
+      acquire: async (request) => {
         const answer = await store.acquire(request);
         await sleep(HICCUP);
         return answer;
       },
-    });
+    }));
     await using app = await startLockApp({ backend: slowed });
     const lock = await app.locks.acquire('x', { wait: 5 });
     expect(await app.locks.tryAcquire('x', { wait: 5 })).toBeNull();

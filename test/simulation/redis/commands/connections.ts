@@ -11,8 +11,12 @@ function runScript(redis: RedisModel, text: string, [count, ...rest]: readonly s
   return redis.runScript(text, rest.slice(0, keys), rest.slice(keys));
 }
 
+/** By text: each process of each world loads the same few. */
+const digests = new Map<string, string>();
+
 function addScript(redis: RedisModel, text: string): string {
-  const sha1 = createHash('sha1').update(text, 'latin1').digest('hex');
+  const sha1 = digests.get(text) ?? createHash('sha1').update(text, 'latin1').digest('hex');
+  digests.set(text, sha1);
   redis.scripts.set(sha1, text);
   return sha1;
 }

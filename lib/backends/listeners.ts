@@ -1,25 +1,29 @@
 import { errorMonitor, type EventEmitter } from 'node:events';
-import type { Notice, StartRequest } from '../contracts/store.js';
-import { listenToAbort } from '../timing/abort-listeners.js';
+import type { ModuleContext } from '../contracts/lock-backend.js';
+import type { StoreContext } from '../contracts/store.js';
 
-/** The modules that share a connection, and want to know what happens to it. */
-export class Reporters {
-  private readonly reporters = new Set<StartRequest['report']>();
+/** The modules that share a connection, and learn what happens to it. */
+export class Listeners {
+  private readonly all = new Set<StoreContext & Partial<ModuleContext>>();
 
-  readonly report = (notice: Notice): void => {
-    for (const report of this.reporters) report(notice);
+  /** Returns what ends it. */
+  add(module: StoreContext & Partial<ModuleContext>): () => void {
+    this.all.add(module);
+    return () => void this.all.delete(module);
+  }
+
+  readonly report: ModuleContext['report'] = (notice) => {
+    // The stores of one module report to the same.
+    for (const report of new Set(Array.from(this.all, (module) => module.report))) report(notice);
   };
 
-  /** Adds the module's reporter until the module stops. */
-  add({ report, stopped }: StartRequest): void {
-    if (stopped?.aborted) return;
-    this.reporters.add(report);
-    if (stopped) listenToAbort(stopped, () => this.reporters.delete(report));
-  }
+  readonly connected = (): void => {
+    for (const { connected } of this.all) connected?.();
+  };
 
-  get count(): number {
-    return this.reporters.size;
-  }
+  readonly lost: ModuleContext['lost'] = (tickets, why, reason) => {
+    if (tickets.length > 0) for (const { lost } of this.all) lost?.(tickets, why, reason);
+  };
 }
 
 /**
@@ -27,16 +31,12 @@ export class Reporters {
  * so that whatever it granted is to be asked for at once. Connections that break in one turn are reported once.
  */
 export class ConnectionWatch {
-  private readonly listeners = new Set<() => void>();
   /** The connections that are open, with what ends the watch of each. */
   private readonly open = new Map<EventEmitter, () => void>();
   private readonly ends: (() => void)[] = [];
   private turn: NodeJS.Immediate | undefined;
 
-  whenConnected(listener: () => void): () => void {
-    this.listeners.add(listener);
-    return () => this.listeners.delete(listener);
-  }
+  constructor(private readonly changed: () => void) {}
 
   /** Watches the connections of a pool, which emits `opened` with each new one. */
   watch(pool: EventEmitter, opened: 'connect' | 'connection'): void {
@@ -74,15 +74,14 @@ export class ConnectionWatch {
   }
 
   readonly tell = (): void => {
-    if (this.listeners.size === 0) return;
     this.turn ??= setImmediate(() => {
       this.turn = undefined;
-      for (const listener of this.listeners) listener();
+      this.changed();
     });
   };
 
   close(): void {
-    this.listeners.clear();
+    clearImmediate(this.turn);
     for (const end of this.ends.splice(0)) end();
     for (const connection of this.open.keys()) this.forget(connection);
   }
