@@ -32,7 +32,7 @@ export interface Extent {
 }
 
 /** Faults last about as long as a process may wait for another one whose lease has to end, several times over. */
-const EXTENT: Extent = { faults: 6_000, calm: 12_000, calls: 90_000, holds: 52 };
+const EXTENT: Extent = { faults: 6_000, calm: 12_000, calls: 400_000, holds: 52 };
 /** How long (ms) its last calls may take. */
 const CALM = 30_000;
 
