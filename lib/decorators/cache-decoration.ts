@@ -4,10 +4,10 @@ import type { CacheEntryOptions } from '../cache/options/cache-options.js';
 import { entrySettings } from '../cache/options/entry-settings.js';
 import { CacheConfigError, CacheKeyError } from '../errors/cache-errors.js';
 import { cacheOption } from '../options/option-checks.js';
-import { CACHE, type MethodCall, type MethodInterceptor } from '../wiring/injected-services.js';
+import { CACHE } from '../wiring/injected-services.js';
 import { injectProperty } from '../wiring/instance-adopter.js';
 import { keyFunction, type AnyKey } from './key-template.js';
-import { wrapMethod, type MethodDecoration } from './method-wrapping.js';
+import { wrapMethod, type MethodCall, type MethodDecoration, type MethodInterceptor } from './method-wrapping.js';
 
 /** Decorates a method with a decorator of the cache. @throws CacheConfigError when it stands on anything else */
 export function cacheDecoration(name: string, interceptor: MethodInterceptor): MethodDecoration {

@@ -7,11 +7,11 @@ import { LimitedLog, textOf } from '../errors/limited-log.js';
 import { oneOf, trueOrFalse } from '../options/checks.js';
 import { fixedOptions } from '../options/fixed-options.js';
 import { cacheOption } from '../options/option-checks.js';
-import { CACHE, serviceOf, type MethodCall, type MethodInterceptor } from '../wiring/injected-services.js';
+import { CACHE } from '../wiring/injected-services.js';
 import { cacheDecoration, decoratorSettings, namesFunction, onceCommitted, requireOnly } from './cache-decoration.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { singleKeyFunction, type AnyKey } from './key-template.js';
-import type { MethodDecoration } from './method-wrapping.js';
+import { serviceOf, type MethodCall, type MethodDecoration, type MethodInterceptor } from './method-wrapping.js';
 import type { Inferred, OfArguments } from './method.types.js';
 
 /** What is deleted in addition to the keys, and when. */

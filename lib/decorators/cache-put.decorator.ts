@@ -3,7 +3,7 @@ import { streamKindOf } from '../cache/values/unkept-classes.js';
 import { CacheKeyError } from '../errors/cache-errors.js';
 import { fixedOptions } from '../options/fixed-options.js';
 import { cacheOption } from '../options/option-checks.js';
-import { CACHE, serviceOf, type MethodCall, type MethodInterceptor } from '../wiring/injected-services.js';
+import { CACHE } from '../wiring/injected-services.js';
 import { noteMethod } from '../wiring/noted-methods.js';
 import {
   cacheDecoration,
@@ -18,7 +18,7 @@ import type { CachedOptions } from './cached.decorator.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import type { CacheService } from '../cache/cache.service.js';
 import { notedKey, singleKeyFunction } from './key-template.js';
-import type { MethodDecoration } from './method-wrapping.js';
+import { serviceOf, type MethodCall, type MethodDecoration, type MethodInterceptor } from './method-wrapping.js';
 import type { Inferred, OfArguments, OfResult } from './method.types.js';
 
 /** What is stored, and for how long. */

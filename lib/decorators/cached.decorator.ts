@@ -5,18 +5,18 @@ import { CacheKeyError } from '../errors/cache-errors.js';
 import { boundOptions, fixedOptions, withTemplate } from '../options/fixed-options.js';
 import { cacheOption, unawaited } from '../options/option-checks.js';
 import { MethodBegin } from '../primitives/idempotency/method-begin.js';
-import {
-  CACHE,
-  mockedService,
-  serviceOf,
-  type MethodCall,
-  type MethodInterceptor,
-} from '../wiring/injected-services.js';
+import { CACHE } from '../wiring/injected-services.js';
 import { noteMethod } from '../wiring/noted-methods.js';
 import { cacheDecoration, decoratorSettings, namesFunction, readOnce, requireFunctions } from './cache-decoration.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { notedKey, singleKeyFunction, templateNamed } from './key-template.js';
-import type { MethodDecoration } from './method-wrapping.js';
+import {
+  mockedService,
+  serviceOf,
+  type MethodCall,
+  type MethodDecoration,
+  type MethodInterceptor,
+} from './method-wrapping.js';
 import type { Inferred, OfArguments, OfResult } from './method.types.js';
 
 /** How the result of a method is loaded and kept, and which calls and results are cached. */

@@ -1,25 +1,21 @@
-import { isThrown } from '../errors/limited-log.js';
-import { LockConfigError, LockKeyError, LockTimeoutError } from '../errors/lock-errors.js';
-import type { Lock } from '../lock/hold/lock.js';
+import { LockKeyError, LockTimeoutError } from '../errors/lock-errors.js';
 import { resolveLockOptions, type LockOptions } from '../lock/options/lock-options.js';
-import { withTemplate } from '../options/fixed-options.js';
 import { lockOption } from '../options/option-checks.js';
-import { LOCKS, serviceOf, type MethodCall } from '../wiring/injected-services.js';
-import { injectProperty } from '../wiring/instance-adopter.js';
+import { LOCKS } from '../wiring/injected-services.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
-import {
-  HoldingInterceptor,
-  holdOptions,
-  optionsOf,
-  requireReaction,
-  type BusyCall,
-  type HoldOptions,
-} from './holding.js';
-import { keyFunction, templateNamed, type AnyKey } from './key-template.js';
-import { noteBackend, wrapMethod, type MethodDecoration } from './method-wrapping.js';
+import { holdingDecoration, requireReaction, type BusyCall } from './holding.js';
+import { keyFunction, type AnyKey } from './key-template.js';
+import type { MethodDecoration } from './method-wrapping.js';
 import type { Inferred, OfArguments } from './method.types.js';
 
-const DECORATOR = { name: 'DistributedLock', ConfigError: LockConfigError };
+const LOCK = {
+  name: 'DistributedLock',
+  injected: LOCKS,
+  method: 'withLock',
+  noun: 'lock',
+  BusyError: LockTimeoutError,
+  checks: lockOption,
+} as const;
 
 /** Lock options, and what a call does when it finds the lock busy. */
 export interface DistributedLockOptions extends Omit<LockOptions, 'signal'> {
@@ -68,32 +64,6 @@ export function DistributedLock(
 ): MethodDecoration {
   requireReaction('onBusy', onBusy, lockOption);
   resolveLockOptions(typeof signal === 'function' ? options : ({ ...options, signal } as LockOptions));
-  const keysOf = keyFunction(key, LockKeyError);
-  return (target, propertyKey, descriptor) => {
-    const named = withTemplate(options, templateNamed(key, target, propertyKey));
-    const held = holdOptions<LockOptions>(named, signal, lockOption);
-    const interceptor = new DistributedLockInterceptor(keysOf, held, onBusy);
-    wrapMethod(DECORATOR, target, propertyKey, descriptor, interceptor);
-    injectProperty(target, LOCKS);
-    noteBackend(DECORATOR, target, propertyKey, named.backend);
-  };
-}
-
-/** Acquires the lock, runs the method, releases. The method never runs without the lock. */
-class DistributedLockInterceptor extends HoldingInterceptor<Lock, LockTimeoutError> {
-  constructor(
-    private readonly keysOf: (call: MethodCall) => string | readonly string[],
-    private readonly options: HoldOptions<LockOptions>,
-    onBusy: OnBusy,
-  ) {
-    super(LOCKS, 'lock', onBusy);
-  }
-
-  protected hold<T>(call: MethodCall, left: AbortSignal | undefined, body: (lock: Lock) => Promise<T>): Promise<T> {
-    return serviceOf(LOCKS, call).withLock(this.keysOf(call), optionsOf(this.options, call, left), body);
-  }
-
-  protected isBusy(error: unknown): error is LockTimeoutError {
-    return isThrown(error, LockTimeoutError);
-  }
+  const keyOf = keyFunction(key, LockKeyError);
+  return holdingDecoration(LOCK, { key, keyOf, options, signal, onBusy });
 }

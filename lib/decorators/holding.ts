@@ -4,16 +4,23 @@ import { types } from 'node:util';
 import { StreamableFile } from '@nestjs/common';
 import { EMPTY, from, isObservable, Observable, of, ReplaySubject, takeUntil, type Subscriber } from 'rxjs';
 import type { HttpError } from '../errors/http-error.js';
+import { isThrown } from '../errors/limited-log.js';
 import type { LockTimeoutError } from '../errors/lock-errors.js';
 import { abortSignal } from '../options/checks.js';
-import { boundOptions, fixedOptions } from '../options/fixed-options.js';
+import { boundOptions, fixedOptions, withTemplate } from '../options/fixed-options.js';
 import { isThenable, unawaited, type OptionChecks } from '../options/option-checks.js';
+import type { InjectedService } from '../wiring/injected-services.js';
+import { injectProperty } from '../wiring/instance-adopter.js';
+import { templateNamed, type AnyKey } from './key-template.js';
 import {
   mockedService,
+  noteBackend,
+  serviceOf,
+  wrapMethod,
   type MethodCall,
+  type MethodDecoration,
   type MethodInterceptor,
-  type InjectedService,
-} from '../wiring/injected-services.js';
+} from './method-wrapping.js';
 import type { OfArguments } from './method.types.js';
 
 /** The argument of `onBusy`. `BusyError` is what the call throws without it, as a `SemaphoreTimeoutError`. */
@@ -31,35 +38,70 @@ interface Hold {
   readonly signal: AbortSignal;
 }
 
-/**
- * Runs a method while something is held for it, from before the method begins until its promise, its Observable or its
- * Node.js stream has ended. The method never runs without.
- */
-export abstract class HoldingInterceptor<
+/** What a decorator holds while its method runs, and the method of its service that takes it. */
+interface Holding<Method extends string, Key, Options, Held extends Hold, BusyError extends HttpError<string>> {
+  /** The name of the decorator. */
+  readonly name: string;
+  readonly injected: InjectedService<Record<Method, RunWith<Key, Options, Held>>>;
+  readonly method: Method;
+  /** The word for what is held, in errors. */
+  readonly noun: string;
+  readonly BusyError: abstract new (...args: never[]) => BusyError;
+  readonly checks: OptionChecks;
+}
+
+/** Takes what `key` and `options` say, runs `body`, gives back. */
+type RunWith<Key, Options, Held> = <T>(key: Key, options: Options, body: (held: Held) => Promise<T>) => Promise<T>;
+
+/** What the user said of the calls of a method: for which keys, and how, they hold something. */
+interface HeldCalls<Key, Options, BusyError> {
+  readonly key: AnyKey;
+  readonly keyOf: (call: MethodCall) => Key;
+  readonly options: Options;
+  readonly signal: GivenSignal | undefined;
+  readonly onBusy: BusyReaction<BusyError>;
+}
+
+/** Runs a method while something is held for it. The method never runs without. */
+export function holdingDecoration<
+  Method extends string,
+  Key,
+  Options extends { readonly signal?: AbortSignal; readonly backend?: string },
+  Held extends Hold,
+  BusyError extends HttpError<string>,
+>(
+  holding: Holding<Method, Key, Options, Held, BusyError>,
+  { key, keyOf, options, signal, onBusy }: HeldCalls<Key, Options, BusyError>,
+): MethodDecoration {
+  const { name, injected, checks } = holding;
+  const decorator = { name, ConfigError: injected.ConfigError };
+  return (target, propertyKey, descriptor) => {
+    const named = withTemplate(options, templateNamed(key, target, propertyKey));
+    const interceptor = new HoldingInterceptor(holding, keyOf, holdOptions(named, signal, checks), onBusy);
+    wrapMethod(decorator, target, propertyKey, descriptor, interceptor);
+    injectProperty(target, injected);
+    noteBackend(decorator, target, propertyKey, named.backend);
+  };
+}
+
+/** Holds from before the method begins until its promise, its Observable or its Node.js stream has ended. */
+class HoldingInterceptor<
+  Method extends string,
+  Key,
+  Options extends { readonly signal?: AbortSignal },
   Held extends Hold,
   BusyError extends HttpError<string>,
 > implements MethodInterceptor {
-  protected constructor(
-    private readonly injected: InjectedService<unknown>,
-    /** The word for what is held, in errors. */
-    private readonly noun: string,
+  constructor(
+    private readonly holding: Holding<Method, Key, Options, Held, BusyError>,
+    private readonly keyOf: (call: MethodCall) => Key,
+    private readonly options: HoldOptions<Options>,
     private readonly onBusy: BusyReaction<BusyError>,
   ) {}
 
   get mayAnswer(): string | undefined {
     return this.onBusy === 'skip' ? 'a skipped call' : undefined;
   }
-
-  /**
-   * Takes what the call needs, runs `body`, gives back. `left` aborts when the caller is no longer interested.
-   */
-  protected abstract hold<T>(
-    call: MethodCall,
-    left: AbortSignal | undefined,
-    body: (held: Held) => Promise<T>,
-  ): Promise<T>;
-
-  protected abstract isBusy(error: unknown): error is BusyError;
 
   interceptPromise(call: MethodCall): Promise<unknown> {
     return new Promise((resolve, reject) => {
@@ -77,7 +119,7 @@ export abstract class HoldingInterceptor<
       };
       const run = async () => {
         await this.hold(call, unsubscribed.signal, stream);
-        if (!began) throw mockedService(this.injected, call);
+        if (!began) throw mockedService(this.holding.injected, call);
       };
       run().then(
         () => subscriber.complete(),
@@ -90,6 +132,24 @@ export abstract class HoldingInterceptor<
     });
   }
 
+  /** The wait of the call ends also when its caller has `left`. */
+  private hold<T>(call: MethodCall, left: AbortSignal | undefined, body: (held: Held) => Promise<T>): Promise<T> {
+    const { injected, method } = this.holding;
+    const service = serviceOf(injected, call);
+    const key = this.keyOf(call);
+    const { fixed, ofInstance, signalOf } = this.options;
+    let options = ofInstance?.(call.instance) ?? fixed;
+    if (signalOf || left) {
+      const signals = [signalOf?.(call), options.signal, left].filter((signal) => signal !== undefined);
+      if (signals.length > 0) options = { ...options, signal: AbortSignal.any(signals) };
+    }
+    return service[method](key, options, body);
+  }
+
+  private isBusy(error: unknown): error is BusyError {
+    return isThrown(error, this.holding.BusyError);
+  }
+
   /** Hands a stream over to the caller while the hold lasts. */
   private async runPromise(call: MethodCall, handOver: (result: unknown) => void): Promise<unknown> {
     let began = false;
@@ -98,7 +158,7 @@ export abstract class HoldingInterceptor<
         began = true;
         const result = await call.proceed();
         if (isObservable(result)) {
-          throw undeclaredObservable(this.injected, call, `the ${this.noun} cannot cover it`);
+          throw undeclaredObservable(this.holding.injected, call, `the ${this.holding.noun} cannot cover it`);
         }
         if (typeof result !== 'object') return result;
         const stream = nodeStreamOf(result);
@@ -106,7 +166,7 @@ export abstract class HoldingInterceptor<
         else if (isReadLater(result)) throw this.readLater(call);
         return result;
       });
-      if (!began) throw mockedService(this.injected, call);
+      if (!began) throw mockedService(this.holding.injected, call);
       return value;
     } catch (error) {
       if (began || !this.isBusy(error) || this.onBusy === 'throw') throw error;
@@ -128,9 +188,9 @@ export abstract class HoldingInterceptor<
   }
 
   private readLater({ name }: MethodCall): Error {
-    return new this.injected.ConfigError(
-      `${name} resolved to an iterable, which its caller reads after the ${this.noun} is released; read it to its end and return ` +
-        `its content, or return Readable.from(iterable): a Node.js Readable keeps the ${this.noun} until it has ended`,
+    return new this.holding.injected.ConfigError(
+      `${name} resolved to an iterable, which its caller reads after the ${this.holding.noun} is released; read it to its end and return ` +
+        `its content, or return Readable.from(iterable): a Node.js Readable keeps the ${this.holding.noun} until it has ended`,
     );
   }
 }
@@ -141,7 +201,7 @@ export function emitted(value: unknown): Observable<unknown> {
 }
 
 /** How the calls of a method take what they hold. */
-export interface HoldOptions<Options> {
+interface HoldOptions<Options> {
   /** Those of all calls. */
   readonly fixed: Options;
   readonly ofInstance: ((instance: object) => Options) | undefined;
@@ -152,7 +212,7 @@ export interface HoldOptions<Options> {
 type GivenSignal = AbortSignal | OfArguments<AbortSignal | undefined>;
 
 /** Options without `signal`, and a `signal` that may be a function, whose answer is checked in each call. */
-export function holdOptions<Options extends object>(
+function holdOptions<Options extends object>(
   options: Options,
   signal: GivenSignal | undefined,
   checks: OptionChecks,
@@ -167,18 +227,6 @@ export function holdOptions<Options extends object>(
     ofInstance: boundOptions(fixed),
     signalOf: typeof signal === 'function' ? signalOf : undefined,
   };
-}
-
-/** The options of one call, whose wait ends also when its caller has `left`. */
-export function optionsOf<Options extends { readonly signal?: AbortSignal }>(
-  { fixed, ofInstance, signalOf }: HoldOptions<Options>,
-  call: MethodCall,
-  left: AbortSignal | undefined,
-): Options {
-  const options = ofInstance?.(call.instance) ?? fixed;
-  if (!signalOf && !left) return options;
-  const signals = [signalOf?.(call), options.signal, left].filter((signal) => signal !== undefined);
-  return signals.length === 0 ? options : { ...options, signal: AbortSignal.any(signals) };
 }
 
 /** @throws the ConfigError of `checks` for what is no reaction to a busy name or a limit that is reached */

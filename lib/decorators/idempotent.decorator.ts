@@ -5,18 +5,20 @@ import { primitiveOption, unawaited } from '../options/option-checks.js';
 import { idempotencySettings, type IdempotencyOptions } from '../primitives/idempotency/idempotency-options.js';
 import { MethodBegin, NothingDone, endOf, outcomeOf } from '../primitives/idempotency/method-begin.js';
 import { IdempotencyService } from '../primitives/idempotency/idempotency.service.js';
-import {
-  IDEMPOTENCY,
-  mockedService,
-  serviceOf,
-  type MethodCall,
-  type MethodInterceptor,
-} from '../wiring/injected-services.js';
+import { IDEMPOTENCY } from '../wiring/injected-services.js';
 import { injectProperty } from '../wiring/instance-adopter.js';
 import { noteMethod } from '../wiring/noted-methods.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { compileSingleKeyTemplate, notedKey, singleKeyFunction, templateNamed } from './key-template.js';
-import { noteBackend, wrapMethod, type MethodDecoration } from './method-wrapping.js';
+import {
+  mockedService,
+  noteBackend,
+  serviceOf,
+  wrapMethod,
+  type MethodCall,
+  type MethodDecoration,
+  type MethodInterceptor,
+} from './method-wrapping.js';
 import type { Inferred, OfArguments } from './method.types.js';
 
 const DECORATOR = { name: 'Idempotent', ConfigError: PrimitiveConfigError } as const;

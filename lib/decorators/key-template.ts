@@ -2,9 +2,8 @@ import { textOf } from '../errors/limited-log.js';
 import { hashKey } from '../keys/hash-key.js';
 import { keyPartEncoder, whyNotAKeyPart, whyNotText } from '../keys/key-part.js';
 import { unawaited } from '../options/option-checks.js';
-import type { MethodCall } from '../wiring/injected-services.js';
 import type { KeyCharacter, KeysOnInstance, NotedKey } from '../wiring/noted-methods.js';
-import { methodName } from './method-wrapping.js';
+import { methodName, type MethodCall } from './method-wrapping.js';
 
 /** A key template, several, or a function of the method's arguments. */
 export type AnyKey = string | readonly string[] | ((...args: never[]) => string | readonly string[]);

@@ -3,13 +3,20 @@ import { oneOf, text, timer } from '../options/checks.js';
 import { primitiveOption } from '../options/option-checks.js';
 import { OptionTable, settingOf } from '../options/option-table.js';
 import { leaderLockName, type CandidateOptions } from '../primitives/leader/standing-candidacy.js';
-import { LEADERS, serviceOf, type MethodCall, type MethodInterceptor } from '../wiring/injected-services.js';
+import { LEADERS } from '../wiring/injected-services.js';
 import { injectProperty } from '../wiring/instance-adopter.js';
 import { noteLeadership } from '../wiring/start-checks.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { proceedToEnd } from './holding.js';
 import { requireNoPlaceholder } from './key-template.js';
-import { methodName, wrapMethod, type MethodDecoration } from './method-wrapping.js';
+import {
+  methodName,
+  serviceOf,
+  wrapMethod,
+  type MethodCall,
+  type MethodDecoration,
+  type MethodInterceptor,
+} from './method-wrapping.js';
 
 const DECORATOR = { name: 'OnlyLeader', ConfigError: PrimitiveConfigError };
 

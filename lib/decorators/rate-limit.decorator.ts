@@ -3,18 +3,20 @@ import { PrimitiveConfigError, PrimitiveKeyError, RateLimitExceededError } from 
 import { fixedOptions, withTemplate } from '../options/fixed-options.js';
 import { primitiveOption } from '../options/option-checks.js';
 import { rateLimitSettings, type RateLimitOptions } from '../primitives/rate-limit/rate-limit-options.js';
-import {
-  RATE_LIMITS,
-  mockedService,
-  serviceOf,
-  type MethodCall,
-  type MethodInterceptor,
-} from '../wiring/injected-services.js';
+import { RATE_LIMITS } from '../wiring/injected-services.js';
 import { injectProperty } from '../wiring/instance-adopter.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { emitted, requireReaction, undeclaredObservable } from './holding.js';
 import { singleKeyFunction, templateNamed } from './key-template.js';
-import { noteBackend, wrapMethod, type MethodDecoration } from './method-wrapping.js';
+import {
+  mockedService,
+  noteBackend,
+  serviceOf,
+  wrapMethod,
+  type MethodCall,
+  type MethodDecoration,
+  type MethodInterceptor,
+} from './method-wrapping.js';
 import type { Inferred } from './method.types.js';
 
 const DECORATOR = { name: 'RateLimit', ConfigError: PrimitiveConfigError };

@@ -1,13 +1,13 @@
 import { PrimitiveConfigError, PrimitiveKeyError } from '../errors/primitive-errors.js';
 import { withTemplate } from '../options/fixed-options.js';
 import { scheduleOf, type ScheduleOptions } from '../primitives/schedule/schedule-options.js';
-import { JOBS, serviceOf, type MethodCall, type MethodInterceptor } from '../wiring/injected-services.js';
+import { JOBS } from '../wiring/injected-services.js';
 import { injectProperty } from '../wiring/instance-adopter.js';
 import { noteMethod } from '../wiring/noted-methods.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { proceedToEnd } from './holding.js';
 import { compileSingleKeyTemplate, notedKey, requireNoPlaceholder } from './key-template.js';
-import { noteBackend, wrapMethod } from './method-wrapping.js';
+import { noteBackend, serviceOf, wrapMethod, type MethodCall, type MethodInterceptor } from './method-wrapping.js';
 
 const DECORATOR = { name: 'ScheduledLock', ConfigError: PrimitiveConfigError };
 

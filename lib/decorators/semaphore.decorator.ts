@@ -1,25 +1,21 @@
-import { isThrown } from '../errors/limited-log.js';
-import { PrimitiveConfigError, PrimitiveKeyError, SemaphoreTimeoutError } from '../errors/primitive-errors.js';
-import { withTemplate } from '../options/fixed-options.js';
+import { PrimitiveKeyError, SemaphoreTimeoutError } from '../errors/primitive-errors.js';
 import { primitiveOption } from '../options/option-checks.js';
-import type { Permit } from '../primitives/semaphore/held-permit.js';
 import { semaphoreSettings, type SemaphoreOptions } from '../primitives/semaphore/semaphore-options.js';
-import { SEMAPHORES, serviceOf, type MethodCall } from '../wiring/injected-services.js';
-import { injectProperty } from '../wiring/instance-adopter.js';
+import { SEMAPHORES } from '../wiring/injected-services.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
-import {
-  HoldingInterceptor,
-  holdOptions,
-  optionsOf,
-  requireReaction,
-  type BusyCall,
-  type HoldOptions,
-} from './holding.js';
-import { singleKeyFunction, templateNamed } from './key-template.js';
-import { noteBackend, wrapMethod, type MethodDecoration } from './method-wrapping.js';
+import { holdingDecoration, requireReaction, type BusyCall } from './holding.js';
+import { singleKeyFunction } from './key-template.js';
+import type { MethodDecoration } from './method-wrapping.js';
 import type { Inferred, OfArguments } from './method.types.js';
 
-const DECORATOR = { name: 'Semaphore', ConfigError: PrimitiveConfigError };
+const PERMIT = {
+  name: 'Semaphore',
+  injected: SEMAPHORES,
+  method: 'withPermit',
+  noun: 'permit',
+  BusyError: SemaphoreTimeoutError,
+  checks: primitiveOption,
+} as const;
 
 /** Semaphore options, and what a call does when it gets no permit. */
 export interface SemaphoreMethodOptions extends Omit<SemaphoreOptions, 'signal'> {
@@ -71,31 +67,5 @@ export function Semaphore(
   requireReaction('onBusy', onBusy, primitiveOption);
   semaphoreSettings(typeof signal === 'function' ? semaphore : ({ ...semaphore, signal } as SemaphoreOptions));
   const keyOf = singleKeyFunction(key, PrimitiveKeyError);
-  return (target, propertyKey, descriptor) => {
-    const named = withTemplate(semaphore, templateNamed(key, target, propertyKey));
-    const held = holdOptions<SemaphoreOptions>(named, signal, primitiveOption);
-    const interceptor = new SemaphoreInterceptor(keyOf, held, onBusy);
-    wrapMethod(DECORATOR, target, propertyKey, descriptor, interceptor);
-    injectProperty(target, SEMAPHORES);
-    noteBackend(DECORATOR, target, propertyKey, named.backend);
-  };
-}
-
-/** Takes a permit, runs the method, gives it back. The method never runs without a permit. */
-class SemaphoreInterceptor extends HoldingInterceptor<Permit, SemaphoreTimeoutError> {
-  constructor(
-    private readonly keyOf: (call: MethodCall) => string,
-    private readonly options: HoldOptions<SemaphoreOptions>,
-    onBusy: OnNoPermit,
-  ) {
-    super(SEMAPHORES, 'permit', onBusy);
-  }
-
-  protected hold<T>(call: MethodCall, left: AbortSignal | undefined, body: (permit: Permit) => Promise<T>): Promise<T> {
-    return serviceOf(SEMAPHORES, call).withPermit(this.keyOf(call), optionsOf(this.options, call, left), body);
-  }
-
-  protected isBusy(error: unknown): error is SemaphoreTimeoutError {
-    return isThrown(error, SemaphoreTimeoutError);
-  }
+  return holdingDecoration(PERMIT, { key, keyOf, options: semaphore, signal, onBusy });
 }
