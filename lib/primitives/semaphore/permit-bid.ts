@@ -27,7 +27,7 @@ export class PermitBid extends Place {
   /** Its ticket, and what that is for. */
   request: PermitRequest;
   /** The number of its ticket among those of this process. */
-  number: number;
+  number = 0;
   /** When the last request was sent that was answered with "waiting"; before that, when the ticket was first sent. */
   private base: Instant = currentInstant();
   /** The last fencing token of the semaphore by that answer. */
@@ -53,8 +53,7 @@ export class PermitBid extends Place {
     super();
     this.before = this.after = this.list = undefined;
     this.name = line.name;
-    this.request = { name: line.name, ticket: source.newTicket(), count: line.settings.count };
-    this.number = source.lastTicket;
+    this.request = { name: line.name, ticket: source.queues.enter(this), count: line.settings.count };
     this.lastToken = this.seen = source.floor.of(line.name);
   }
 
@@ -88,7 +87,6 @@ export class PermitBid extends Place {
 
   ask(): void {
     const { source, call } = this;
-    source.queues.enter(this);
     const { permits, ttl } = this.line.settings;
     const [request, sentAt] = [this.request, currentInstant()];
     const { name, ticket, count } = request;
@@ -162,8 +160,7 @@ export class PermitBid extends Place {
   private takeAnotherTicket(): void {
     const { source } = this;
     source.queues.leave(this);
-    this.request = { ...this.request, ticket: source.newTicket() };
-    this.number = source.lastTicket;
+    this.request = { ...this.request, ticket: source.queues.enter(this) };
     this.base = currentInstant();
     this.lastToken = this.seen = source.floor.of(this.name);
     this.line.asksAnew(this);

@@ -11,12 +11,6 @@ import type { HeldPermit } from './held-permit.js';
 import type { PermitCall } from './permit-line.js';
 import type { SemaphoreSettings } from './semaphore-options.js';
 
-/** Whether somebody listens to the beginning or the end of holds. */
-export function permitsAreObserved(): boolean {
-  const { acquired, released, lost } = semaphoreChannels;
-  return acquired.hasSubscribers || released.hasSubscribers || lost.hasSubscribers;
-}
-
 /** What all events of a call have in common. */
 export function callOf(
   { backend, label }: LockSource,

@@ -5,7 +5,7 @@ import { type Expiring, mayEnd, mustNotEnd, type Timeout } from '../../timing/cl
 import { LinkedList, Place } from '../../timing/brief-collections.js';
 import type { HeldPermit, PermitTurn } from './held-permit.js';
 import { PermitBid } from './permit-bid.js';
-import { callOf, permitsAreObserved, publishAcquired, publishRefusal } from './permit-events.js';
+import { callOf, publishAcquired, publishRefusal } from './permit-events.js';
 import type { PermitSource } from './permit-source.js';
 import type { SemaphoreSettings } from './semaphore-options.js';
 
@@ -59,7 +59,7 @@ export class PermitLine {
 
   join(call: PermitCall): void {
     if (call.triesOnce) return this.tryOnce(call);
-    if (this.kept[0]?.goesOn) return this.admit(call, this.kept.shift() as PermitTurn);
+    if (this.kept[0]?.goesOn) return this.source.admit(call, this.kept.shift() as PermitTurn);
     this.giveBackKept();
     this.calls.push(call);
     this.waiting += 1;
@@ -92,7 +92,7 @@ export class PermitLine {
     this.failure = undefined;
     const call = bid.call ?? this.calls.first;
     if (!call) return false;
-    this.admit(call, turn);
+    this.source.admit(call, turn);
     // After a grant at once, more permits may be free.
     this.haveEnoughBids(turn.fromQueue);
     if (this.overdue) this.lookAtTickEnd();
@@ -134,13 +134,13 @@ export class PermitLine {
   keeps(turn: PermitTurn, mayStay: boolean): boolean {
     if (!turn.goesOn || this.source.awaitsRenewal(turn)) return false;
     // After a grant out of the queue, calls of other processes may be next.
-    return this.isCrowd || (mayStay && !turn.fromQueue && this.waiting === 0 && this.holders > 0);
+    return this.waiting >= CROWD || (mayStay && !turn.fromQueue && this.waiting === 0 && this.holders > 0);
   }
 
   passOn(turn: PermitTurn): void {
     this.calls.first?.meetContention();
     const call = this.calls.first;
-    if (call) return this.admit(call, turn);
+    if (call) return this.source.admit(call, turn);
     this.kept.push(turn);
     this.lookAtTickEnd();
   }
@@ -166,20 +166,11 @@ export class PermitLine {
     this.endTick();
   }
 
-  private get isCrowd(): boolean {
-    return this.waiting >= CROWD;
-  }
-
   private tryOnce(call: PermitCall): void {
     this.source.giveBackKept(this.name);
     this.tries.push(call);
     const bid = (call.bid = new PermitBid(this.source, this, call));
     bid.ask();
-  }
-
-  private admit(call: PermitCall, turn: PermitTurn): void {
-    this.holders += 1;
-    call.admit(this.source.hold(call, turn));
   }
 
   private refuseOverdue(): void {
@@ -191,7 +182,7 @@ export class PermitLine {
   }
 
   private haveEnoughBids(queued: boolean): void {
-    if (!this.isCrowd) return this.haveBids(this.waiting);
+    if (this.waiting < CROWD) return this.haveBids(this.waiting);
     // More cannot be granted at a time. The turns under way can serve half of the calls before a bid is one too many.
     const most = Math.floor(this.settings.permits / this.settings.count);
     this.haveBids(queued ? Math.min(most, Math.ceil(this.waiting / 2)) : most);
@@ -241,7 +232,7 @@ export class PermitLine {
       last.giveUp();
     }
     // Each call that is left of a crowd needs a place in the queue.
-    if (!this.isCrowd) this.haveBids(this.waiting);
+    if (this.waiting < CROWD) this.haveBids(this.waiting);
     if (this.asking === 0) this.refuseOverdue();
     this.forgetIfIdle();
   }
@@ -297,7 +288,10 @@ export class PermitCall extends Place implements Expiring {
   /** The permit keeps the process alive from now on. */
   admit(permit: HeldPermit): void {
     this.end();
-    if (permitsAreObserved()) publishAcquired(permit, this.startedAt);
+    const { acquired, released, lost } = semaphoreChannels;
+    if (acquired.hasSubscribers || released.hasSubscribers || lost.hasSubscribers) {
+      publishAcquired(permit, this.startedAt);
+    }
     this.resolve(permit);
   }
 

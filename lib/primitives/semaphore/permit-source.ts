@@ -1,4 +1,3 @@
-import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type {
   PermitReleaseAnswer,
@@ -36,8 +35,6 @@ export class PermitSource {
   readonly calls: PrimitiveCalls;
   /** Where the events of its permits come from. */
   readonly eventSource: LockSource;
-  /** What the tickets of this process begin with. */
-  readonly process = randomUUID();
   readonly queues = new SemaphoreQueues(this);
   readonly timeouts = new Timeouts();
   /** The fencing tokens that this process has seen. */
@@ -49,8 +46,6 @@ export class PermitSource {
   private readonly live = new Roster<HeldPermit>();
   private readonly watchdog: Watchdog<PermitTurn>;
   private readonly retries: ReleaseRetries<PermitRequest & UnansweredRelease>;
-  /** The number of the last ticket of this process. */
-  lastTicket = 0;
   private emptied: (() => void) | undefined = undefined;
   /** The permits that the shutdown does not wait for: their bodies wait for it. */
   private asking: ReadonlySet<HeldPermit> = new Set();
@@ -87,11 +82,6 @@ export class PermitSource {
       settings.signal?.throwIfAborted();
       new PermitCall(this, name, settings, resolve, reject).begin();
     });
-  }
-
-  newTicket(): string {
-    this.lastTicket += 1;
-    return `${this.process}:${this.lastTicket}`;
   }
 
   /** The line of the calls that want the same of the semaphore. */
@@ -146,11 +136,13 @@ export class PermitSource {
     if (lines.length === 0) this.lines.delete(line.name);
   }
 
-  hold({ settings, recorded }: PermitCall, turn: PermitTurn): HeldPermit {
-    const permit = new HeldPermit(turn, settings, this, recorded);
+  /** The call is the next to hold the permits of the turn. */
+  admit(call: PermitCall, turn: PermitTurn): void {
+    const permit = new HeldPermit(turn, call.settings, this, call.recorded);
     this.live.add(permit);
+    turn.line.holders += 1;
     this.watchdog.watch(turn);
-    return permit;
+    call.admit(permit);
   }
 
   /**

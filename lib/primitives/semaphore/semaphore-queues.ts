@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import type { PrimitiveBackendError } from '../../errors/primitive-errors.js';
 import { nextHeartbeat, type Timeout, currentInstant } from '../../timing/clock.js';
 import { LinkedList, PlaceOf } from '../../timing/brief-collections.js';
@@ -20,12 +21,19 @@ export class SemaphoreQueues {
   private readonly bids = Object.create(null) as Record<number, PermitBid>;
   private readonly queues = new Map<string, Queue>();
   private listening = false;
+  /** What the tickets of this process begin with. */
+  readonly process = randomUUID();
+  /** The number of the last of them. */
+  private lastTicket = 0;
 
   constructor(private readonly source: PermitSource) {}
 
-  /** From now on, messages for the ticket of the bid reach it. */
-  enter(bid: PermitBid): void {
+  /** Returns a new ticket for the bid, which messages for that ticket reach from now on. */
+  enter(bid: PermitBid): string {
+    this.lastTicket += 1;
+    bid.number = this.lastTicket;
     this.bids[bid.number] = bid;
+    return `${this.process}:${bid.number}`;
   }
 
   /** The ticket stands in the queue at the store; the next lease there ends in `nextEnd` ms. */
@@ -48,7 +56,7 @@ export class SemaphoreQueues {
     if (this.listening) return;
     this.listening = true;
     this.source.store.listen({
-      process: this.source.process,
+      process: this.process,
       onGrant: (ticket, grant) => this.bids[numberOf(ticket)]?.grantedByMessage(grant),
       onConnected: () => {
         for (const queue of this.queues.values()) queue.beatIn(0);
@@ -58,7 +66,7 @@ export class SemaphoreQueues {
 
   private close(): void {
     this.listening = false;
-    this.source.store.unlisten(this.source.process);
+    this.source.store.unlisten(this.process);
   }
 }
 
@@ -118,7 +126,9 @@ class Queue {
     const sentAt = currentInstant();
     this.beating = true;
     source.calls
-      .run('heartbeat at semaphore', name, () => source.store.beat({ name, process: source.process, permits, waiters }))
+      .run('heartbeat at semaphore', name, () =>
+        source.store.beat({ name, process: source.queues.process, permits, waiters }),
+      )
       .then(
         ({ states, nextEnd, lastToken }) => {
           this.beating = false;

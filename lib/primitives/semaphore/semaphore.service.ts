@@ -103,7 +103,7 @@ export class SemaphoreService {
     if (typeof body !== 'function') throw primitiveOption.refused('body', body, 'the function that runs with a permit');
     const settings = this.settings.settingsOf(options);
     const until = performance.now() + settings.wait;
-    let permit = await this.take(key, settings);
+    let permit = await this.sourceOf(settings.backend).take(nameOf(key), settings);
     while (!permit.held) permit = await this.takeAgain(permit, settings, until);
     let result: T;
     try {
@@ -157,14 +157,10 @@ export class SemaphoreService {
     return permits;
   }
 
-  private take(key: string, settings: SemaphoreSettings): Promise<HeldPermit> {
-    return this.sourceOf(settings.backend).take(nameOf(key), settings);
-  }
-
   /** For a caller that gets the permit itself: it is held when this function looks last. */
   private async takeHeld(key: string, settings: SemaphoreSettings): Promise<HeldPermit> {
     const until = performance.now() + settings.wait;
-    let permit = await this.take(key, settings);
+    let permit = await this.sourceOf(settings.backend).take(nameOf(key), settings);
     while (!permit.held) permit = await this.takeAgain(permit, settings, until);
     permit.letEnd();
     return permit;
@@ -179,8 +175,9 @@ export class SemaphoreService {
     if (permit.held) return permit;
     await permit.finish(undefined).catch(() => {});
     const left = Math.ceil(until - performance.now());
-    if (left <= 0) throw this.sourceOf(settings.backend).grantedTooLate(permit.key, settings.ttl);
-    return this.take(permit.key, { ...settings, wait: left });
+    const source = this.sourceOf(settings.backend);
+    if (left <= 0) throw source.grantedTooLate(permit.key, settings.ttl);
+    return source.take(permit.key, { ...settings, wait: left });
   }
 
   private sourceOf(backend: string | undefined): PermitSource {
