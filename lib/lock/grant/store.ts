@@ -356,11 +356,13 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     for (const { names, ticket, ttl } of requests) for (const name of names) each.push({ name, ticket, ttl });
     try {
       const sent = this.store.renew(each);
+      const answers: Pending<RenewAnswer>[] = [];
       let next = 0;
-      return requests.map(({ names: { length } }) => {
-        const own = sent.slice(next, (next += length));
-        return length === 1 ? (own[0] as Pending<RenewAnswer>) : leastOf(own);
-      });
+      for (const { names } of requests) {
+        const own = sent.slice(next, (next += names.length));
+        answers.push(names.length === 1 ? (own[0] as Pending<RenewAnswer>) : leastOf(own));
+      }
+      return answers;
     } catch (error) {
       return requests.map(() => Promise.reject(error));
     }

@@ -244,7 +244,10 @@ export class Watchdog<Renewed extends Grant = Grant> {
           if (answer.waiting) grant.listener?.wantedElsewhere(grant.ticket);
         } else if (!grant.ending) grant.lose('taken');
         // A late answer still moves the deadline; the next renewal has already been sent.
-        if (unanswered.delete(grant)) this.succeeded(grant);
+        if (unanswered.delete(grant)) {
+          if (grant.failures) grant.failures = 0;
+          this.reschedule(grant, nextDue(grant, true));
+        }
         over();
       },
       (error, index) => {
@@ -264,11 +267,6 @@ export class Watchdog<Renewed extends Grant = Grant> {
     if (grant.index < 0) return;
     if (grant.holder?.lost) this.unwatch(grant);
     else this.wakeNoLaterThan(performance.now() + remainingOf(grant));
-  }
-
-  private succeeded(grant: Grant): void {
-    if (grant.failures) grant.failures = 0;
-    this.reschedule(grant, nextDue(grant, true));
   }
 
   /** Repeats at once, then after a growing pause, until the deadline. Logs the first failure in a row only. */

@@ -65,8 +65,8 @@ export class AcquiredLock implements Lock {
  * otherwise never be garbage-collected.
  */
 export class BareAcquisition {
-  /** What it got; `null` while it waits, `undefined` once that has ended, or if it failed. */
-  private hold: HeldLock | null | undefined = null;
+  /** What it got, even after its loss; `null` while it waits, `undefined` after the release, and if it failed. */
+  hold: HeldLock | null | undefined = null;
   /** Where it was called; absent in production, and without renewal. */
   declare origin: Origin | undefined;
   /** How many acquisitions may follow before the chain is shortened. */
@@ -89,19 +89,10 @@ export class BareAcquisition {
     return this.around?.nearestOpen;
   }
 
-  granted(hold: HeldLock): void {
-    this.hold = hold;
-  }
-
   /** Called when its hold was released, or when it failed. */
   close(): void {
     this.hold = undefined;
     if (this.origin) this.origin = undefined;
-  }
-
-  /** The hold that it got, even after its loss; `undefined` while it waits, after the release, and if it failed. */
-  get got(): HeldLock | undefined {
-    return this.hold ?? undefined;
   }
 
   /** Whether neither it nor one before it has a hold or waits for one. */
@@ -153,7 +144,8 @@ function idOf(names: readonly string[]): string {
 export class DroppedLocks {
   private readonly origins = process.env.NODE_ENV !== 'production';
   private releasesByName = false;
-  private readonly registry = new FinalizationRegistry<HeldLock>((hold) => this.dropped(hold));
+  /** Has the `Lock` of each caller, and the hold to look at once it is garbage. */
+  readonly registry = new FinalizationRegistry<HeldLock>((hold) => this.dropped(hold));
 
   constructor(
     private readonly logger: Warnings,
@@ -171,10 +163,6 @@ export class DroppedLocks {
     Error.captureStackTrace(origin);
     Error.stackTraceLimit = stackTraceLimit;
     return origin;
-  }
-
-  watch(lock: Lock, hold: HeldLock): void {
-    this.registry.register(lock, hold);
   }
 
   /** Called when the application has released by name what an `acquire` got. */

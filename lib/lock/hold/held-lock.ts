@@ -282,7 +282,7 @@ export class HeldLock implements Lock, LeaseHolder, Listed {
   private async releaseOrThrow(): Promise<void> {
     const lost = this.held ? undefined : await this.lostOnceRead();
     const outcome = this.end(true, lost ? undefined : true);
-    const inBackground = this.options.release === 'background';
+    const inBackground = this.request.options.release === 'background';
     if (inBackground) this.settleLater(outcome);
     const taken = !inBackground && this.settle(await outcome);
     if (lost) throw lost;

@@ -69,7 +69,7 @@ export class HoldContext {
     let acquisition = store && acquisitionIn(store);
     for (;;) {
       for (; acquisition && acquisition.scope === scope; acquisition = acquisition.before) {
-        if (sameNames(acquisition.names, names)) return acquisition.got;
+        if (sameNames(acquisition.names, names)) return acquisition.hold ?? undefined;
       }
       if (!scope) return undefined;
       if (scope.hold && sameNames(scope.hold.keys, names)) return scope.hold;

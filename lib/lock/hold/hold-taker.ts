@@ -176,9 +176,9 @@ export class HoldTaker {
       while (!hold.held) hold = await this.takeAgain(hold, wait.request, wait.inside);
       hold.letEnd();
       hold.context = acquisition;
-      acquisition.granted(hold);
+      acquisition.hold = hold;
       const lock = new AcquiredLock(hold);
-      if (wait.request.options.renewal) this.dropped.watch(lock, hold);
+      if (wait.request.options.renewal) this.dropped.registry.register(lock, hold);
       return lock;
     } catch (error) {
       acquisition.close();

@@ -17,15 +17,15 @@ export class LockKeys {
     this.beginning = `${before}lock:{`;
   }
 
-  /** The key of a lock: `lock:{<name>}`, after the prefix. */
-  lock(name: string): string {
-    return `${this.beginning}${taggedName(name)}}`;
-  }
-
   /** The four of a lock: the lock, the first fencing token not yet issued, the queue, and the data of its waiters. */
   of(name: string): [lock: string, fence: string, queue: string, waiters: string] {
-    const lock = this.lock(name);
+    const lock = `${this.beginning}${taggedName(name)}}`;
     return [lock, `${lock}:fence`, `${lock}:queue`, `${lock}:waiters`];
+  }
+
+  /** The key of a lock alone: `lock:{<name>}`, after the prefix. */
+  lock(name: string): string {
+    return this.of(name)[0];
   }
 
   /**
