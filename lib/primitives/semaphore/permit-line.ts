@@ -132,9 +132,9 @@ export class PermitLine {
 
   /** Whether the permits stay with this process: for a call that waits or, with `mayStay`, for one that may come. */
   keeps(turn: PermitTurn, mayStay: boolean): boolean {
-    if (!turn.goesOn || this.source.awaitsRenewal(turn)) return false;
     // After a grant out of the queue, calls of other processes may be next.
-    return this.waiting >= CROWD || (mayStay && !turn.fromQueue && this.waiting === 0 && this.holders > 0);
+    const wanted = this.waiting >= CROWD || (mayStay && !turn.fromQueue && this.waiting === 0 && this.holders > 0);
+    return wanted && turn.goesOn && !this.source.awaitsRenewal(turn);
   }
 
   passOn(turn: PermitTurn): void {
