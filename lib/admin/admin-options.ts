@@ -13,7 +13,7 @@ export interface LockAdminOptions {
   imports?: ModuleMetadata['imports'];
 }
 
-export interface LockAdminSettings {
+interface LockAdminSettings {
   readonly guards: readonly Type<CanActivate>[];
   readonly path: string;
   readonly imports: NonNullable<ModuleMetadata['imports']>;

@@ -4,7 +4,7 @@ import { LinkedList, PlaceOf } from '../timing/brief-collections.js';
 import type { Expiring, Timeout, Timeouts } from '../timing/clock.js';
 
 /** What limits the calls to one backend or store, and makes their errors. `Subject`: the names or key concerned. */
-export interface CallRules<Subject, Failure extends Error> {
+interface CallRules<Subject, Failure extends Error> {
   readonly limits: Timeouts;
   /** Absent where failures must not stop further calls. */
   readonly breaker: CircuitBreaker | undefined;
@@ -101,7 +101,7 @@ export class BoundedCall<T, Subject, Failure extends Error> implements Expiring,
 }
 
 /** A backend or store that can say why a call failed. */
-export interface Diagnosable {
+interface Diagnosable {
   /** Names the server, the cause and the remedy. */
   diagnose?(error?: unknown): Error | undefined;
 }
@@ -113,7 +113,7 @@ export function diagnosisOf(diagnosable: Diagnosable, error?: unknown): Error | 
 }
 
 /** What a module checks at its start: until then its calls to a backend or store wait. */
-export class StartChecks {
+class StartChecks {
   /** Settles when those under way have ended; `undefined` while none is. */
   underWay: Promise<unknown> | undefined = undefined;
   /** Begins them with the first call, where that comes before the start of the application. */
@@ -201,7 +201,7 @@ const refusals = new WeakMap<Diagnosable, BackendRefusal>();
 const PROBE_INTERVAL = 250;
 
 /** A call under way, which can be made to fail before its time is over. */
-export interface Interruptible {
+interface Interruptible {
   interrupt(why: string): void;
 }
 

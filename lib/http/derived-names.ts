@@ -14,7 +14,7 @@ import type { LockBackends } from '../lock/line/lock-backends.js';
 type Place = object & { readonly name: string };
 
 /** The common part of Express and Fastify requests that tells routes apart. */
-export interface RoutedRequest {
+interface RoutedRequest {
   readonly method: string;
   readonly originalUrl: string;
   readonly headers: IncomingHttpHeaders;

@@ -87,7 +87,7 @@ export function rawOf(response: HttpResponse): ServerResponse {
 }
 
 /** The head of an answer, just before it is sent. */
-export interface AnswerHead {
+interface AnswerHead {
   readonly status: number;
   /** Removes a header that still has this value: a filter may have given it another one. */
   remove(header: string, value: string | readonly string[]): void;

@@ -17,7 +17,7 @@ import type { LoadScopes, ScopedLoad } from './load-scopes.js';
 import type { TagStamps } from './tag-stamps.js';
 
 /** What the loads of one cache use. */
-export interface LoadContext {
+interface LoadContext {
   readonly calls: StoreCalls;
   readonly stepOrder: StepOrder;
   readonly envelopes: Envelopes;

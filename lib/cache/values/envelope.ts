@@ -302,7 +302,7 @@ export function typedSerializer(): CacheSerializer {
 }
 
 /** The serializers made by `typedSerializer()`: their values share no bytes with the data they were read from. */
-export const BUILT_IN_SERIALIZERS = new WeakSet<CacheSerializer>();
+const BUILT_IN_SERIALIZERS = new WeakSet<CacheSerializer>();
 
 /**
  * For `revive`: turns the stored object, or each element of a stored list, into an instance of the class without
@@ -324,7 +324,7 @@ export function instancesOf<T extends object>(type: Type<T>): (stored: unknown) 
 const DEEPEST = 32;
 
 /** Whether `JSON.parse(JSON.stringify(value))` is the same. */
-export function isJson(value: unknown, depth: number): boolean {
+function isJson(value: unknown, depth: number): boolean {
   switch (typeof value) {
     case 'string':
     case 'boolean':

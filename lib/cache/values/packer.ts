@@ -1,7 +1,7 @@
 import { addExtension, Packr } from 'msgpackr/pack';
 
 /** Packs values as MessagePack. */
-export interface Packer {
+interface Packer {
   pack(value: unknown): Buffer;
   /** The value shares no bytes with `data`. */
   unpack(data: Buffer): unknown;

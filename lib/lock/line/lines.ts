@@ -203,7 +203,7 @@ const PAUSE_AFTER_FAILURE = 1_000;
  * The channel on which the backend sends messages to this process. Waiters save time by messages and never depend on
  * them: while the channel cannot be opened, they wait in the queue all the same, and learn of a grant by heartbeats.
  */
-export class QueueChannel {
+class QueueChannel {
   isOpen = false;
   /** Since when (monotonic, ms) it has been open without an interruption. */
   openedAt = Infinity;

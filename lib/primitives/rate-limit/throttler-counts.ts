@@ -11,7 +11,7 @@ import type { OnRateLimitFailure, TakeOptions } from './rate-limit-options.js';
 type ThrottlerCountsOptions = Pick<TakeOptions, 'onFailure' | 'backend'>;
 
 /** What `ThrottlerStorage.increment` of @nestjs/throttler answers. Times in whole seconds, rounded up. @inline */
-export type ThrottlerCount = {
+type ThrottlerCount = {
   totalHits: number;
   timeToExpire: number;
   isBlocked: boolean;

@@ -39,7 +39,7 @@ import { KEEP, RENEW, RENEW_ONE } from './release.lua.js';
 import { type Replicas, ReplicatedQueue } from './replicas.js';
 
 /** What the locks of all modules at one Redis share. */
-export interface LockParts {
+interface LockParts {
   readonly link: RedisLink;
   readonly fencing: FencingScripts;
   readonly channels: LockChannels;

@@ -286,7 +286,7 @@ ${batchOf('leave', { keys: 5, args: 5, shared: 1 })}
  * ARGV: token, or empty for the attempt that ENTER began for this ticket: 2.
  * Returns 1 if the record was of this attempt, else 0.
  */
-export const FORGET_ATTEMPT = redisScript(`
+const FORGET_ATTEMPT = redisScript(`
 local record = redis.call('GET', KEYS[1])
 if not record then return 0 end
 local state, token, begun, fingerprint, ticket = string.match(record, '^(%a) (%d+) (%d+) (%x*)\\n(.*)$')
