@@ -1,5 +1,6 @@
 import { refusalIn, type BackendRefusal, type Pending } from '../contracts/store.js';
 import { messageOf, tellInOneLine } from '../errors/limited-log.js';
+import { unawaited } from '../options/option-checks.js';
 import { LinkedList, PlaceOf } from '../timing/brief-collections.js';
 import type { Expiring, Timeout, Timeouts } from '../timing/clock.js';
 
@@ -106,10 +107,15 @@ interface Diagnosable {
   diagnose?(error?: unknown): Error | undefined;
 }
 
-/** What the backend or store says went wrong, shown in one line. */
+/** What the backend or store says went wrong, shown in one line. Nothing where it throws, or says it by no error. */
 export function diagnosisOf(diagnosable: Diagnosable, error?: unknown): Error | undefined {
-  const diagnosis = diagnosable.diagnose?.(error);
-  return diagnosis && diagnosis !== error ? tellInOneLine(diagnosis) : diagnosis;
+  try {
+    const diagnosis: unknown = unawaited(diagnosable.diagnose?.(error));
+    if (diagnosis instanceof Error) return diagnosis === error ? diagnosis : tellInOneLine(diagnosis);
+  } catch {
+    // The call fails with its own error.
+  }
+  return undefined;
 }
 
 /** What a module checks at its start: until then its calls to a backend or store wait. */

@@ -98,9 +98,6 @@ export interface CacheStore {
   close(): void;
 }
 
-/** The stores of this package. What another one answers is checked. */
-export const OWN_CACHE_STORES = new WeakSet<CacheStore>();
-
 /** The bytes under a key, as the cache wrote them. Text is a string, which clients send faster than a buffer. */
 export type StoredData = string | Buffer;
 

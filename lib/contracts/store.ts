@@ -8,6 +8,15 @@ export interface Pending<T> {
   then(answered: (answer: T) => void, failed: (error: unknown) => void): unknown;
 }
 
+/** The stores of this package. What another one answers is checked. */
+export const OWN_STORES = new WeakSet<object>();
+
+/** Marks a store of this package. */
+export function ownStore<Store extends object>(store: Store): Store {
+  OWN_STORES.add(store);
+  return store;
+}
+
 /** A line for the operator. */
 export interface Notice {
   readonly level: 'debug' | 'log' | 'warn';

@@ -8,6 +8,7 @@ import type {
   RenewAnswer,
 } from '../../contracts/lock-backend.js';
 import { MOST_WAITERS, processOf } from '../../contracts/lock-requests.js';
+import { ownStore } from '../../contracts/store.js';
 import { LockKeyError } from '../../errors/lock-errors.js';
 import { remedyClause, type Remedies } from '../failures.js';
 import { Listeners } from '../listeners.js';
@@ -204,7 +205,7 @@ function etcdOn(settings: EtcdSettings): LockBackend {
   return {
     name: 'etcd',
     traits: { lease: 'session', fencing: 'strict', leastLease: 1 },
-    open: (module) => storeOf(module, listeners.add(module)),
+    open: (module) => ownStore(storeOf(module, listeners.add(module))),
     diagnose: (error) => failureOf(client, error),
     ping: async () => void (await transactions.read([get(rootKeys.offset)])),
     async close() {

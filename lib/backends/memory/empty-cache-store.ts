@@ -1,15 +1,15 @@
-import {
-  OWN_CACHE_STORES,
-  type CacheBits,
-  type CacheExpiringSets,
-  type CacheListener,
-  type CacheSets,
-  type CacheStore,
-  type KeyState,
-  type LeaseAnswer,
-  type ScheduledDeletions,
-  type TagVersion,
+import type {
+  CacheBits,
+  CacheExpiringSets,
+  CacheListener,
+  CacheSets,
+  CacheStore,
+  KeyState,
+  LeaseAnswer,
+  ScheduledDeletions,
+  TagVersion,
 } from '../../contracts/cache-store.js';
+import { ownStore } from '../../contracts/store.js';
 import { refusal } from './memory-cache-store.js';
 
 /**
@@ -41,7 +41,7 @@ class EmptyCacheStore implements CacheStore {
   };
 
   constructor() {
-    OWN_CACHE_STORES.add(this);
+    ownStore(this);
   }
 
   listen(listener: CacheListener): void {

@@ -5,7 +5,6 @@ import {
   type CommitRequest,
   type DeleteMatchingRequest,
   expiredSoftly,
-  OWN_CACHE_STORES,
   type InvalidateRequest,
   type KeyRequest,
   type KeyState,
@@ -17,6 +16,7 @@ import {
   type TagState,
   type TagVersion,
 } from '../../contracts/cache-store.js';
+import { ownStore } from '../../contracts/store.js';
 import { redisGlob } from '../../keys/redis-glob.js';
 import type { BoundedValues } from './bounded-values.js';
 import { ExpiringMap } from './expiring-map.js';
@@ -54,7 +54,7 @@ class MemoryCacheStore implements CacheStore {
   private lastMoment = 0;
 
   constructor(private readonly values: ExpiringMap<Buffer> | BoundedValues) {
-    OWN_CACHE_STORES.add(this);
+    ownStore(this);
   }
 
   listen(listener: CacheListener): void {

@@ -22,6 +22,7 @@ import type {
 } from '../../contracts/lock-backend.js';
 import { processOf } from '../../contracts/lock-requests.js';
 import type { PrimitiveStoreProvider, PrimitiveStores } from '../../contracts/primitive-stores.js';
+import { ownStore } from '../../contracts/store.js';
 import { redisGlob } from '../../keys/redis-glob.js';
 import { Listeners } from '../listeners.js';
 import { ExpiringMap } from './expiring-map.js';
@@ -56,7 +57,7 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveSto
   private lastToken = 0;
 
   open(module: ModuleContext): LockStore {
-    return new MemoryLockStore(this, module, this.listeners.add(module));
+    return ownStore(new MemoryLockStore(this, module, this.listeners.add(module)));
   }
 
   openCacheStore(): CacheStore {

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Connection, ResultSetHeader } from 'mysql2';
 import type { LockBackend, LockState, LockStore, TokenRange } from '../../contracts/lock-backend.js';
-import { BackendRefusal } from '../../contracts/store.js';
+import { BackendRefusal, ownStore } from '../../contracts/store.js';
 import { lockOption } from '../../options/option-checks.js';
 import { Timeouts } from '../../timing/clock.js';
 import { SESSION_TRAITS, sessionLocks, SessionSlots } from '../sessions/session-locks.js';
@@ -61,7 +61,7 @@ function getLockOn(link: MysqlLink, settings: GetLockSettings): LockBackend {
         return getLockNameOf(database, module.prefix, name);
       };
       const locks = sessionLocks(slots, keyOf, inspect);
-      const store: LockStore = {
+      const store: LockStore = ownStore({
         ...locks,
         acquire(request) {
           tokens.sweeper.start();
@@ -69,7 +69,7 @@ function getLockOn(link: MysqlLink, settings: GetLockSettings): LockBackend {
         },
         start: () => tokens.start(store, keyOf(TRIAL)),
         stop: link.listeners.add(module),
-      };
+      });
       return store;
     },
     ping: async () => void (await link.rows('SELECT 1')),

@@ -1,5 +1,6 @@
 import type { LockBackend, LockStore, ModuleContext } from '../../contracts/lock-backend.js';
 import { processOf } from '../../contracts/lock-requests.js';
+import { ownStore } from '../../contracts/store.js';
 import { lockOption } from '../../options/option-checks.js';
 import { BatchStatements } from './batch-statements.js';
 import { LeaseReleases, LeaseRenewals } from './lease-releases.js';
@@ -92,7 +93,7 @@ export function leaseTableOn(link: MysqlLink, settings: LockTableSettings): Lock
   return {
     name: 'mysql',
     traits: { lease: 'ttl', fencing: 'strict', leastLease: 1 },
-    open: (module) => storeOf(module, link.listeners.add(module)),
+    open: (module) => ownStore(storeOf(module, link.listeners.add(module))),
     ping: async () => void (await link.rows('SELECT 1')),
     diagnose: (error) => link.diagnose(error),
     async close() {

@@ -1,6 +1,7 @@
 import type { CacheStoreProvider } from '../../contracts/cache-store.js';
 import type { LockBackend } from '../../contracts/lock-backend.js';
 import type { PrimitiveStoreProvider } from '../../contracts/primitive-stores.js';
+import { ownStore } from '../../contracts/store.js';
 import { messageOf } from '../../errors/limited-log.js';
 import { LockConfigError } from '../../errors/lock-errors.js';
 import type { Duration } from '../../options/checks.js';
@@ -87,7 +88,7 @@ function redisOn(
     name: 'redis',
     // node-redis writes in the next turn of the event loop.
     traits: { lease: 'ttl', fencing: 'strict', leastLease: 1, writesAtOnce: client.library === undefined },
-    open: (module) => redisLockStore(locks, module, link.listeners.add(module)),
+    open: (module) => ownStore(redisLockStore(locks, module, link.listeners.add(module))),
     openCacheStore: (prefix) => new RedisCacheStore(link, prefix),
 
     /** On the connection of the locks. */

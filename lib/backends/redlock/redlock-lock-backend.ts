@@ -12,6 +12,7 @@ import type {
   RenewRequest,
   TicketRequest,
 } from '../../contracts/lock-backend.js';
+import { ownStore } from '../../contracts/store.js';
 import type { RedisConnection } from '../../options/redis-connection.js';
 import { BriefMap } from '../../timing/brief-collections.js';
 import type { ScriptArgument, ScriptRequest } from '../redis/connection/script-batch.js';
@@ -197,9 +198,11 @@ function redlockOn(connections: readonly RedisConnection[], settings: RedlockSet
     name: 'redlock',
     traits: { lease: 'ttl', fencing: 'quorum', leastLease: 1 },
     open: (module) =>
-      storeOf(
-        module,
-        quorum.nodes.map(({ link }) => link.listeners.add(module)),
+      ownStore(
+        storeOf(
+          module,
+          quorum.nodes.map(({ link }) => link.listeners.add(module)),
+        ),
       ),
     ping: () => onMajority(quorum, ({ scripts }) => scripts.command((client) => client.ping())),
     diagnose(error) {

@@ -8,6 +8,7 @@ import type {
   TicketRequest,
 } from '../../contracts/lock-backend.js';
 import { MOST_WAITERS } from '../../contracts/lock-requests.js';
+import { ownStore } from '../../contracts/store.js';
 import { Listeners } from '../listeners.js';
 import { FencingTokens, parentPaths, inOrder, ticketOf, type TicketAt } from './lock-node.js';
 import { LockNodes, NodeRegistry, childrenOf } from './lock-nodes.js';
@@ -123,7 +124,7 @@ function zookeeperOn(settings: ZooKeeperSettings): LockBackend {
   return {
     name: 'zookeeper',
     traits: { lease: 'session', fencing: 'strict', leastLease: 1 },
-    open: (module) => storeOf(module, listeners.add(module)),
+    open: (module) => ownStore(storeOf(module, listeners.add(module))),
     diagnose: (error) => failureOf(settings, connection.trouble, error),
     ping: async () => (await connection.opened()).requests.barrier(root),
     async close() {

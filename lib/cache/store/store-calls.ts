@@ -1,7 +1,17 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { inspect } from 'node:util';
 import { BoundedCall, BoundedCalls, CircuitBreaker, diagnosisOf } from '../../calls/bounded-call.js';
-import { OWN_CACHE_STORES, type CacheStore } from '../../contracts/cache-store.js';
+import {
+  checked,
+  isBoolean,
+  isNumber,
+  isText,
+  listOf,
+  orNull,
+  withParts,
+  type Form,
+  type Forms,
+} from '../../calls/checked-answers.js';
+import type { CacheStore } from '../../contracts/cache-store.js';
 import type { Pending, StoreContext } from '../../contracts/store.js';
 import { CacheBackendError } from '../../errors/cache-errors.js';
 import type { Warnings } from '../../errors/limited-log.js';
@@ -36,7 +46,7 @@ export class StoreCalls extends BoundedCalls<string, CacheBackendError> {
     super(store);
     const tell = (call: string, why: string) =>
       warnings.warn(`Cache store "${store.name}": ${call} failed: ${why}`, `answers to ${call}`);
-    this.store = OWN_CACHE_STORES.has(store) ? store : checked(store, ANSWERS, tell);
+    this.store = checked(store, ANSWERS, tell);
     this.breaker = new CircuitBreaker(
       options.breaker,
       () => store.ping(),
@@ -141,37 +151,8 @@ export class StoreCalls extends BoundedCalls<string, CacheBackendError> {
   }
 }
 
-/** Whether an answer has the form that the contract gives it; `asked` is the first argument of the call. */
-type Form = (answer: unknown, asked?: unknown) => boolean;
-
-/** The forms by the names of the calls; those of a part of the store stand below the name of the part. */
-interface Forms {
-  readonly [method: string]: Form | Forms;
-}
-
-const isNumber: Form = (answer) => typeof answer === 'number' && !Number.isNaN(answer);
-const isBoolean: Form = (answer) => typeof answer === 'boolean';
-const isText: Form = (answer) => typeof answer === 'string';
 const isBytes: Form = (answer) => Buffer.isBuffer(answer);
 const isStatus: Form = (answer) => isText(answer) && /^(hit|leased|busy|barrier)$/.test(String(answer));
-
-function orNull(form: Form): Form {
-  return (answer, asked) => answer === null || form(answer, asked);
-}
-
-/** With `asked`: one answer for each of the items that the call was given. */
-function listOf(form: Form, asked?: (request: unknown) => unknown): Form {
-  return (answer, request) =>
-    Array.isArray(answer) &&
-    answer.every((each) => form(each)) &&
-    (!asked || answer.length === (asked(request) as readonly unknown[]).length);
-}
-
-function withParts(forms: Readonly<Record<string, Form>>): Form {
-  const parts = Object.entries(forms);
-  return (answer) =>
-    typeof answer === 'object' && answer !== null && parts.every(([part, form]) => form(Reflect.get(answer, part)));
-}
 
 const isNumberOrNull = orNull(isNumber);
 const isBytesOrNull = orNull(isBytes);
@@ -219,37 +200,6 @@ const ANSWERS: Forms = {
   },
   deletions: { claim: withParts({ names: isListOfTexts, next: isNumberOrNull }) },
 };
-
-/**
- * A store of the application's, of which a call rejects where the answer is none of the contract. `tell` gets the line
- * for the log: most reads go on without the store.
- */
-function checked<Part extends object>(part: Part, forms: Forms, tell: (call: string, why: string) => void): Part {
-  return new Proxy(part, {
-    get: (target, name) => {
-      const value = Reflect.get(target, name, target) as unknown;
-      const call = String(name);
-      const form = forms[call];
-      if (typeof form === 'object') return checked(value as object, form, tell);
-      if (typeof value !== 'function') return value;
-      return (...args: unknown[]) => {
-        const pending: unknown = Reflect.apply(value, target, args);
-        if (!form) return pending;
-        return Promise.resolve(pending).then((answer) => {
-          if (form(answer, args[0])) return answer;
-          const why = `it answered ${inspect(answer, { depth: 1, breakLength: Infinity })}`;
-          tell(call, why);
-          throw new WrongAnswer(why);
-        });
-      };
-    },
-  });
-}
-
-/** The store did answer: the name keeps the circuit breaker closed. */
-class WrongAnswer extends Error {
-  override readonly name = 'ReplyError';
-}
 
 /** How many calls in a row a store may make at its start. */
 const START_CALLS = 5;

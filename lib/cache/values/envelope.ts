@@ -2,9 +2,10 @@ import { createHash } from 'node:crypto';
 import { promisify, types } from 'node:util';
 import { deflateRaw, inflateRawSync } from 'node:zlib';
 import type { Type } from '@nestjs/common';
+// The build puts it into the package: as a dependency it would install a native addon, which some installers refuse.
+import { addExtension, Packr } from 'msgpackr/pack';
 import { textOf } from '../../errors/limited-log.js';
 import { type StoredData, HEADER } from '../../contracts/cache-store.js';
-import { packer } from './packer.js';
 import type { UnkeptClasses } from './unkept-classes.js';
 
 /** The tags of a value, with the version of each before the value was loaded. */
@@ -280,13 +281,25 @@ export interface CacheSerializer {
 /** The first byte of packed data: neither UTF-8 text nor MessagePack begins with it. */
 const PACKED = 0xc1;
 
+/** What msgpackr would write as an `Error`, whose constructor takes the message first. */
+addExtension({
+  Class: AggregateError,
+  // A letter, as the types of msgpackr itself, which has no "A".
+  type: 0x41,
+  write: ({ errors, message, cause }: AggregateError) =>
+    cause === undefined ? [errors, message] : [errors, message, { cause }],
+  read: ([errors, message, options]: [errors: unknown[], message: string, options?: ErrorOptions]) =>
+    new AggregateError(errors, message, options),
+});
+
 /**
  * Keeps `Date`, `Map`, `Set`, `bigint`, `undefined`, `NaN`, `Buffer`, typed arrays, regular expressions, errors and
  * cycles. Stores a value that JSON keeps unchanged as JSON, which is fast to read and readable for other programs, and
  * any other value as MessagePack.
  */
 export function typedSerializer(): CacheSerializer {
-  const packr = packer();
+  // A value that it reads shares no bytes with the data.
+  const packr = new Packr({ structuredClone: true, useBigIntExtension: true, copyBuffers: true });
   const serializer: CacheSerializer = {
     name: 'typed',
     serialize(value) {

@@ -166,6 +166,8 @@ export class Contenders {
   /** A message of the queue arrived. */
   dispatch(message: QueueMessage): void {
     const { watchdog, releaser } = this.backend;
+    // Somebody else may have sent what is none: it counts as lost, and a heartbeat finds out.
+    if (typeof message?.ticket !== 'string') return;
     if (message.kind === 'revoked') return watchdog.lose([message.ticket], 'taken');
     const { ticket, name } = message;
     // A reader may have the ticket of an owner, which it was.
@@ -173,6 +175,8 @@ export class Contenders {
     const contender = readers?.knows(ticket) ? readers : (this.byTicket.get(ticket) ?? this.byName.get(name));
     if (message.kind === 'ends') contender?.onLeaseEnds(ticket, message.remaining);
     else if (message.kind === 'wanted') contender?.wantedElsewhere(ticket);
+    else if (message.kind !== 'grant' || typeof message.tokens?.first !== 'number') return;
+    else if (typeof message.claim !== 'number' || typeof message.waiting !== 'number') return;
     else if (contender?.attempt?.ticket === ticket) contender.attempt.onGrant(message);
     // What it owns was granted by an answer before.
     else if (!contender?.owns(ticket)) releaser.abandon({ names: [name], ticket }, message.claim);

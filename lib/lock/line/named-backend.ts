@@ -1,5 +1,17 @@
 import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
+import {
+  checked,
+  isAny,
+  isNumber,
+  isText,
+  listOf,
+  orNull,
+  withParts,
+  type Form,
+  type Forms,
+} from '../../calls/checked-answers.js';
 import type { LockBackend, LockStore, ModuleContext } from '../../contracts/lock-backend.js';
 import type { RenewAnswer } from '../../contracts/lock-requests.js';
 import type { Warnings } from '../../errors/limited-log.js';
@@ -9,6 +21,7 @@ import type { Lease, LeaseSource, ReleaseOutcome } from '../grant/lease.js';
 import { Releaser } from '../grant/releaser.js';
 import { BackendCalls } from '../grant/store.js';
 import { Watchdog } from '../grant/watchdog.js';
+import { unawaited } from '../../options/option-checks.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
 import { Contenders, heardBy } from './lines.js';
 import { PolledQueue } from './polled-queue.js';
@@ -41,8 +54,9 @@ export class QueueingBackend implements LeaseSource {
     logger: Warnings,
   ) {
     const { prefix, commandTimeout, report, label } = options;
-    const store = backend.open({ prefix, process: this.instance, commandTimeout, report, ...heardBy(this) });
-    requireStore(backend.name, store);
+    const opened = backend.open({ prefix, process: this.instance, commandTimeout, report, ...heardBy(this) });
+    requireStore(backend.name, unawaited(opened));
+    const store = checked(opened, ANSWERS);
     const source = { backend: name || backend.name, label };
     this.calls = new BackendCalls(backend, store, prefix, commandTimeout, source, logger);
     this.label = new ProcessLabel(this.calls, label);
@@ -141,9 +155,49 @@ export class QueueingBackend implements LeaseSource {
     this.watchdog.stop();
     this.calls.ticks.stop();
     this.calls.store.stop?.();
-    await removeUser(this.calls.backend, this);
+    await removeUser(this.calls, this);
   }
 }
+
+const isAnyNumber: Form = (answer) => typeof answer === 'number';
+/** Also NaN: `BackendCalls` believes no such token, and no such lease. */
+const isTokens = withParts({ first: isAnyNumber, count: isAnyNumber });
+const isWaiting: Form = (answer) => answer === undefined || isNumber(answer);
+
+/** One of several answers, by its `status`. */
+function byStatus(forms: Readonly<Record<string, Form>>): Form {
+  const isStatus = withParts({ status: (status) => typeof status === 'string' && Object.hasOwn(forms, status) });
+  return (answer) => isStatus(answer) && (forms[(answer as { status: string }).status] as Form)(answer);
+}
+
+const TAKEN = {
+  granted: withParts({ tokens: isTokens, remaining: isAnyNumber, waiting: isWaiting }),
+  busy: withParts({ owner: isText, remaining: isNumber, unissued: (token) => token === undefined || isNumber(token) }),
+};
+const isTaken = byStatus(TAKEN);
+const isReleased = byStatus({ released: isAny, gone: isAny, taken: isAny });
+
+/** The form of each answer of a store. */
+const ANSWERS: Forms = {
+  acquire: isTaken,
+  acquireSeveral: isTaken,
+  renew: [byStatus({ renewed: withParts({ remaining: isAnyNumber, waiting: isWaiting }), 'not-owner': isAny })],
+  release: isReleased,
+  keep: isReleased,
+  mint: orNull((answer) => isTokens(answer) && withParts({ waiting: isWaiting })(answer)),
+  inspect: orNull(withParts({ owner: isText, ttl: isNumber, fencingToken: orNull(isNumber), waiting: isNumber })),
+  forceRelease: orNull((answer) => isText(answer) || listOf(isText)(answer)),
+  list: withParts({ names: listOf(isText), cursor: isText }),
+  label: isAny,
+  downgrade: isAny,
+  start: isAny,
+  queue: {
+    listen: isAny,
+    enqueue: isTaken,
+    beat: byStatus({ ...TAKEN, gone: isAny }),
+    requeue: byStatus({ ...TAKEN, 'not-owner': isAny }),
+  },
+};
 
 /** What every store has. */
 const CALLS = ['acquire', 'renew', 'release', 'mint', 'inspect'] as const;
@@ -206,9 +260,22 @@ function addUser(backend: LockBackend, user: object): void {
   users.set(backend, all.add(user));
 }
 
-/** Takes `user` off the list, and closes the backend unless another user is on it. */
-async function removeUser(backend: LockBackend, user: object): Promise<void> {
+/** Closing may take as long as this number of calls. */
+const CLOSE_CALLS = 5;
+
+/**
+ * Takes `user` off the list, and closes the backend unless another user is on it.
+ *
+ * @throws LockBackendError when it does not close in time: the application is not to wait for it
+ */
+async function removeUser(calls: BackendCalls, user: object): Promise<void> {
+  const { backend, commandTimeout } = calls;
   const others = users.get(backend);
   others?.delete(user);
-  if (!others?.size) await backend.close();
+  if (others?.size) return;
+  const limit = CLOSE_CALLS * commandTimeout;
+  const tooLate = sleep(limit, undefined, { ref: false }).then(() => {
+    throw calls.unanswered('close', [], limit);
+  });
+  await Promise.race([backend.close(), tooLate]);
 }

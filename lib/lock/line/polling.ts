@@ -162,7 +162,7 @@ async function mintTokens(calls: BackendCalls, grant: Grant, mode: LockMode, cal
 }
 
 async function sleepBeforeRetry(caller: Caller, delay: number, lease: number): Promise<void> {
-  const sleep = Math.min(Math.max(delay, 1), lease + AFTER_LEASE, LONGEST_SLEEP);
+  const sleep = Math.min(Math.max(delay, 1), Math.max(lease, 0) + AFTER_LEASE, LONGEST_SLEEP);
   const left = caller.remaining();
   const untilLastTry = left - BEFORE_END;
   if (sleep <= untilLastTry || untilLastTry <= 0) await caller.sleep(sleep);

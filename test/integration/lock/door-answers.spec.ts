@@ -1,12 +1,24 @@
+import assert from 'node:assert/strict';
 import { AsyncLocalStorage } from 'node:async_hooks';
-import { BackendRefusal, DistributedLock, IdempotencyService, RateLimiter, SemaphoreService } from 'nest-redis-lock';
-import type { ModuleContext } from 'nest-redis-lock/backend';
+import { setImmediate } from 'node:timers/promises';
+import {
+  BackendRefusal,
+  DistributedLock,
+  fixedDelay,
+  IdempotencyService,
+  memory,
+  RateLimiter,
+  SemaphoreService,
+} from 'nest-redis-lock';
+import type { LockStore, ModuleContext, Pending, RenewAnswer, RenewRequest } from 'nest-redis-lock/backend';
 import { testServices, wire } from 'nest-redis-lock/testing';
+import { eventually } from '../../support/eventually.js';
 import { answering, lying, lyingSemaphores } from '../../support/lying-backend.js';
 import { Gate } from '../../support/gate.js';
 import { startLockApp } from '../../support/lock-app.js';
+import { busy, grantMessage, ScriptedBackend } from '../../support/scripted-backend.js';
 import { primitivesWith } from '../../support/primitives-with.js';
-import { replacing } from '../../support/open-backend.js';
+import { replacing, withMembers } from '../../support/open-backend.js';
 
 describe('what is no fencing token', () => {
   const OFFERED = [Number.NaN, 1.5, 2 ** 53 - 5, 2 ** 53, Infinity];
@@ -103,6 +115,146 @@ it.each(NONE)('a decorated method does not run where its store answers %j', asyn
   expect(runs).toEqual([]);
 });
 
+/** What looks like a promise, and is none. */
+const throwing = new Proxy({}, { get: (_, name) => (name === 'then' ? () => assert.fail('it throws') : undefined) });
+
+describe('a renewal that is none', () => {
+  const ANSWERS = {
+    'no list': () => undefined,
+    'the promise of a list': async () => [],
+    'too few': (sent: Sent) => sent.slice(1),
+    'too many': (sent: Sent) => [...sent, sent[0]],
+    'places without an answer': ({ length }: Sent) => Array.from({ length }),
+    'what throws': (sent: Sent) => sent.map(() => throwing),
+    'nothing, later': (sent: Sent) => sent.map(async () => null),
+    'a text, later': (sent: Sent) => sent.map(async () => 'renewed'),
+    'another status': (sent: Sent) => sent.map(async () => ({ status: 'yes', remaining: 300 })),
+    'no number': (sent: Sent) => sent.map(async () => ({ status: 'renewed', remaining: 300n })),
+  };
+  type Sent = readonly Pending<RenewAnswer>[];
+
+  /** Its renewals are none from when it `lies`. */
+  function renewing(answer: (sent: Sent) => unknown) {
+    const state = { lies: false };
+    const backend = lying((honest) => ({
+      renew: (requests: readonly RenewRequest[]) => {
+        if (!state.lies) return honest.renew(requests);
+        return answer(requests.map(() => Promise.resolve({ status: 'renewed', remaining: 300 }))) as Sent;
+      },
+    }));
+    return Object.assign(state, { backend });
+  }
+
+  it.concurrent.each(Object.entries(ANSWERS))('keeps no lock beyond its lease: %s', async (_, answer) => {
+    const store = renewing(answer);
+    await using app = await startLockApp({ backend: store.backend });
+    for (const names of ['one', ['one', 'two']]) {
+      const lock = await app.locks.acquire(names, { ttl: 300 });
+      store.lies = true;
+      await eventually(() => lock.signal.aborted);
+      expect(lock.signal.reason).toMatchObject({ code: 'LOCK_LOST', reason: 'expired' });
+      store.lies = false;
+      await expect(lock.release()).rejects.toMatchObject({ code: 'LOCK_LOST' });
+    }
+  });
+
+  it.concurrent.each(Object.entries(ANSWERS))('ends no other lock, and is asked for again: %s', async (_, answer) => {
+    const store = renewing(answer);
+    await using app = await startLockApp({ backend: store.backend });
+    const first = await app.locks.acquire(['one', 'two'], { ttl: 2_000 });
+    store.lies = true;
+    const second = await app.locks.acquire('three', { ttl: 300 });
+    await eventually(() => second.signal.aborted || second.remaining() < 150);
+    store.lies = false;
+    await eventually(() => first.remaining() > 1_500);
+    await first.release();
+  });
+
+  it.concurrent.each(Object.entries(ANSWERS))('is an error of the call that asked for it: %s', async (_, answer) => {
+    const store = renewing(answer);
+    await using app = await startLockApp({ backend: store.backend, commandTimeout: 100 });
+    const lock = await app.locks.acquire('one');
+    store.lies = true;
+    await expect(lock.extend()).rejects.toMatchObject({ code: 'LOCK_BACKEND' });
+    await lock.release();
+  });
+});
+
+it.each(['acquire', 'release', 'mint', 'keep'] as const)(
+  'a promise whose `then` throws fails the call: %s',
+  async (call) => {
+    let lies = true;
+    const backend = lying((honest) => ({
+      [call]: (request: never) => (lies ? throwing : honest[call]!(request)),
+    }));
+    await using app = await startLockApp({ backend, commandTimeout: 100 });
+    const options = { ttl: 300, wait: 100, ...(call === 'keep' && { minHold: 50 }) };
+    const work = async () => setImmediate();
+    await Promise.allSettled(Array.from({ length: 3 }, () => app.locks.withLock('one', options, work)));
+    lies = false;
+    await app.locks.withLock('one', { wait: '30s' }, work);
+  },
+);
+
+it('a release that is answered by something else is repeated', async () => {
+  let lies = true;
+  const backend = lying((honest) => ({
+    release: (request) => (lies ? Promise.resolve({} as never) : honest.release(request)),
+  }));
+  await using app = await startLockApp({ backend });
+  await app.locks.withLock('one', async () => {});
+  expect(await app.locks.isLocked('one')).toBe(true);
+  lies = false;
+  await eventually(async () => !(await app.locks.isLocked('one')));
+});
+
+it.each([Number.NaN, -Infinity, 5n, null])(
+  'a name that is busy for %s ms ends the wait of nobody later',
+  async (remaining) => {
+    const answer = async () => ({ status: 'busy', owner: 'other:1', remaining }) as never;
+    await using app = await startLockApp({ backend: lying((honest) => answering(honest, answer)) });
+    for (const retry of [undefined, fixedDelay(10)]) {
+      const taking = app.locks.acquire('one', { wait: 100, ...(retry && { retry }) });
+      await expect(taking).rejects.toMatchObject({ code: expect.stringMatching(/LOCK_(BACKEND|TIMEOUT)/) as string });
+    }
+  },
+);
+
+it('a count of waiters that is none fails the call before anybody has the lock', async () => {
+  const backend = lying((honest) =>
+    answering(honest, async (answered) => ({ ...(await answered), waiting: 1n }) as never),
+  );
+  await using app = await startLockApp({ backend });
+  let ran = false;
+  const running = app.locks.withLock('one', { wait: 100 }, async () => void (ran = true));
+  await expect(running).rejects.toMatchObject({ code: 'LOCK_BACKEND' });
+  expect(ran).toBe(false);
+});
+
+it.each([undefined, null, {}, { names: [1], cursor: '' }])(
+  'a page of names that is none fails the call: %j',
+  async (page) => {
+    await using app = await startLockApp({ backend: lying(() => ({ list: async () => page as never })) });
+    await expect(app.locks.list()).rejects.toMatchObject({ code: 'LOCK_BACKEND' });
+  },
+);
+
+it('a store that cannot be changed works as any other', async () => {
+  const inner = memory();
+  const open = (module: ModuleContext): LockStore => {
+    const honest = inner.open(module);
+    return Object.freeze<LockStore>({
+      acquire: (request) => honest.acquire(request),
+      renew: (requests) => honest.renew(requests),
+      release: (request) => honest.release(request),
+      mint: (request) => honest.mint(request),
+      inspect: (request) => honest.inspect(request),
+    });
+  };
+  await using app = await startLockApp({ backend: withMembers(inner, { open }) });
+  await app.locks.withLock('one', async () => {});
+});
+
 it('a store that tells of a loss in the async context of another caller calls nobody there', async () => {
   const modules: ModuleContext[] = [];
   const backend = lying(
@@ -134,7 +286,7 @@ it.each(NONE)('one that comes after its caller gave up ends nothing else: %j', a
   await using app = await startLockApp({ backend, commandTimeout: 50 });
   await expect(app.locks.tryAcquire('one')).rejects.toMatchObject({ code: 'LOCK_BACKEND' });
   gate.open();
-  await new Promise(setImmediate);
+  await setImmediate();
 });
 
 it('a store that has lost its semaphores is asked for permits with tokens above those seen', async () => {
@@ -198,3 +350,64 @@ it('a store that refuses for good to keep a result is not asked again for a leas
   await expect(running).rejects.toMatchObject({ code: 'IDEMPOTENCY_RESULT' });
   expect(asked).toBe(1);
 });
+
+const NO_DIAGNOSIS = {
+  throws: () => assert.fail('it throws'),
+  'is a text': () => 'the server is down',
+  'is a promise that rejects': async () => assert.fail('it rejects'),
+  'has no message': () => Object.defineProperty(new Error(), 'message', { get: () => assert.fail('no message') }),
+};
+
+it.each(Object.entries(NO_DIAGNOSIS))('a diagnosis that %s keeps no caller waiting', async (_, diagnose) => {
+  let answer: () => Promise<never> = async () => assert.fail('down');
+  const backend = lying(() => ({ diagnose: diagnose as never, acquire: () => answer() }));
+  await using app = await startLockApp({ backend, commandTimeout: 100 });
+  await expect(app.locks.tryAcquire('one')).rejects.toMatchObject({ code: 'LOCK_BACKEND', message: /failed: down/ });
+  answer = () => new Promise(() => {});
+  await expect(app.locks.tryAcquire('one')).rejects.toMatchObject({
+    code: 'LOCK_BACKEND',
+    message: /no answer within/,
+  });
+});
+
+it('an application ends although its backend does not close', async () => {
+  const backend = lying(() => ({ close: () => new Promise<void>(() => {}) }));
+  const app = await startLockApp({ backend, commandTimeout: 10 });
+  await app.close();
+  expect(app.logger.matching(/close failed: no answer within 50 ms/)).toHaveLength(1);
+});
+
+it('a backend that opens its store later, in vain, ends the start alone', async () => {
+  const open = async () => assert.fail('no server');
+  await expect(startLockApp({ backend: withMembers(memory(), { open }) })).rejects.toThrow(/opened no store/);
+  await setImmediate();
+});
+
+const MESSAGES = [undefined, null, 5, {}];
+
+it.each(MESSAGES)('a message that is none is as if it were lost: %j', async (message) => {
+  const modules: ModuleContext[] = [];
+  const hear = (module: ModuleContext) => (modules.push(module), module);
+  await using app = await startLockApp({ backend: lying(() => ({}), hear) });
+  const lock = await app.locks.acquire('one');
+  const waiting = app.locks.acquire('one');
+  for (const module of modules) module.message(message as never);
+  await lock.release();
+  await (await waiting).release();
+});
+
+it.each([{}, { tokens: {} }, { tokens: { first: 2_000, count: 1 }, claim: '1s' }])(
+  'a grant that a message tells only in part is as if it were lost: %j',
+  async (part) => {
+    const backend = new ScriptedBackend();
+    await using app = await startLockApp({ backend });
+    const waiting = app.locks.acquire('one');
+    await (await backend.take('enqueue')).answer(busy());
+    const asked = await backend.take('enqueue');
+    await asked.answer(busy());
+    await backend.tell({ kind: 'grant', ticket: asked.ticket, name: 'one', ...part } as never);
+    await backend.tell(grantMessage(asked.ticket, 'one'));
+    expect((await waiting).owner).toBe(asked.ticket);
+    backend.giveUp();
+  },
+);

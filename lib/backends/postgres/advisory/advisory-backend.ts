@@ -1,6 +1,6 @@
 import type { Client } from 'pg';
 import type { LockBackend, LockState } from '../../../contracts/lock-backend.js';
-import { BackendRefusal } from '../../../contracts/store.js';
+import { BackendRefusal, ownStore } from '../../../contracts/store.js';
 import { trueOrFalse, wholeNumber } from '../../../options/checks.js';
 import { lockOption } from '../../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../../options/option-table.js';
@@ -103,11 +103,12 @@ function advisoryOn(connection: PostgresConnection, { sessions, schema, migrate 
   return {
     name: 'postgres-advisory',
     traits: SESSION_TRAITS,
-    open: (module) => ({
-      ...sessionLocks(slots, (name) => advisoryKey(module.prefix, name), inspect),
-      start: prepare,
-      stop: link.listeners.add(module),
-    }),
+    open: (module) =>
+      ownStore({
+        ...sessionLocks(slots, (name) => advisoryKey(module.prefix, name), inspect),
+        start: prepare,
+        stop: link.listeners.add(module),
+      }),
     diagnose: (error) => link.diagnose(error),
     ping: () => link.run('SELECT 1'),
     async close() {

@@ -1,6 +1,6 @@
 import type { ClientConfig } from 'pg';
 import type { LockBackend, LockQueue, LockStore, ModuleContext } from '../../../contracts/lock-backend.js';
-import { BackendRefusal, type Notice } from '../../../contracts/store.js';
+import { BackendRefusal, ownStore, type Notice } from '../../../contracts/store.js';
 import { duration, trueOrFalse, type Duration } from '../../../options/checks.js';
 import { lockOption } from '../../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../../options/option-table.js';
@@ -186,7 +186,7 @@ function leaseTableOn(connection: PostgresConnection, settings: LeaseTableSettin
   return {
     name: 'postgres',
     traits: { lease: 'ttl', fencing: 'strict', leastLease: 1 },
-    open: (module) => storeOf(module, link.listeners.add(module)),
+    open: (module) => ownStore(storeOf(module, link.listeners.add(module))),
     diagnose: (error) => link.diagnose(error),
     ping: () => link.run('SELECT 1'),
     async close() {

@@ -1,21 +1,20 @@
-import {
-  OWN_CACHE_STORES,
-  type CacheListener,
-  type CacheStore,
-  type CacheTracker,
-  type CommitRequest,
-  type DeleteMatchingRequest,
-  type InvalidateRequest,
-  type KeyRequest,
-  type KeyState,
-  type LeaseAnswer,
-  type LeaseRequest,
-  type LoadRequest,
-  type SetRequest,
-  type TagState,
-  type TagVersion,
+import type {
+  CacheListener,
+  CacheStore,
+  CacheTracker,
+  CommitRequest,
+  DeleteMatchingRequest,
+  InvalidateRequest,
+  KeyRequest,
+  KeyState,
+  LeaseAnswer,
+  LeaseRequest,
+  LoadRequest,
+  SetRequest,
+  TagState,
+  TagVersion,
 } from '../../../contracts/cache-store.js';
-import type { Pending, StoreContext } from '../../../contracts/store.js';
+import { ownStore, type Pending, type StoreContext } from '../../../contracts/store.js';
 import { CacheConfigError } from '../../../errors/cache-errors.js';
 import type { RedisConnection } from '../../../options/redis-connection.js';
 import { ReadBatch } from '../connection/read-batch.js';
@@ -75,7 +74,7 @@ export class RedisCacheStore implements CacheStore {
     prefix: string | undefined,
     private readonly onClose: () => void = () => {},
   ) {
-    OWN_CACHE_STORES.add(this);
+    ownStore(this);
     const { scripts } = link;
     const { report } = link.listeners;
     this.scripts = scripts;
