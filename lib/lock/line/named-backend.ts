@@ -1,5 +1,4 @@
 import { randomUUID } from 'node:crypto';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import {
   checked,
@@ -274,8 +273,13 @@ async function removeUser(calls: BackendCalls, user: object): Promise<void> {
   others?.delete(user);
   if (others?.size) return;
   const limit = CLOSE_CALLS * commandTimeout;
-  const tooLate = sleep(limit, undefined, { ref: false }).then(() => {
-    throw calls.unanswered('close', [], limit);
+  let timer: NodeJS.Timeout | undefined;
+  const tooLate = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(calls.unanswered('close', [], limit)), limit).unref();
   });
-  await Promise.race([backend.close(), tooLate]);
+  try {
+    await Promise.race([backend.close(), tooLate]);
+  } finally {
+    clearTimeout(timer);
+  }
 }
