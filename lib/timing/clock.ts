@@ -1,4 +1,4 @@
-import { LinkedList, Place, PlaceOf } from './brief-collections.js';
+import { LinkedList, Place } from './brief-collections.js';
 
 /** When this file was loaded. What the wall clock says counts from then: V8 keeps small whole numbers without a box. */
 const LOADED = Date.now();
@@ -154,16 +154,15 @@ class EqualTimeouts {
         return;
       }
       due.leave();
-      const { expiring } = due;
-      apart(() => expiring.expire());
+      apart(due.expiring);
     }
   }
 }
 
 /** Calls one of those that share a timer. What it throws is uncaught as ever, and keeps none of the others waiting. */
-function apart(run: () => void): void {
+function apart(expiring: Expiring): void {
   try {
-    run();
+    expiring.expire();
   } catch (error) {
     setImmediate(() => {
       throw error;
@@ -265,11 +264,17 @@ export class Ticks {
 
   /** Calls `run` at `at` (monotonic, ms), or less than a millisecond before. */
   start(at: number, run: () => void): Timeout {
+    return this.add(at, new TickCall(run));
+  }
+
+  /** As `start`, for what is its own place. */
+  add<P extends Place & Expiring>(at: number, place: P): P {
     // Multiples of different fractions meet but for the last digits.
     const instant = Math.floor(at + 0.01);
     let tick = this.ticks.get(instant);
     if (!tick) this.ticks.set(instant, (tick = new Tick(instant, () => this.ticks.delete(instant))));
-    return tick.due.push(new PlaceOf(run));
+    tick.due.push(place);
+    return place;
   }
 
   /** Calls nothing any more of what was started. */
@@ -279,9 +284,16 @@ export class Ticks {
   }
 }
 
+class TickCall extends Place implements Expiring {
+  constructor(readonly expire: () => void) {
+    super();
+    this.before = this.after = this.list = undefined;
+  }
+}
+
 /** What is due at one instant. */
 class Tick {
-  readonly due = new LinkedList<PlaceOf<() => void>>();
+  readonly due = new LinkedList<Place & Expiring>();
   private timer: NodeJS.Timeout;
 
   constructor(
@@ -308,7 +320,7 @@ class Tick {
     this.over();
     for (let place = this.due.first; place; place = this.due.first) {
       place.leave();
-      apart(place.value);
+      apart(place);
     }
   }
 }

@@ -1,3 +1,5 @@
+import { Redis } from 'ioredis';
+import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { median, settledMemory } from './figures.mjs';
 import { rounded } from './report.mjs';
@@ -6,12 +8,12 @@ import { runTogether } from './worker/worker-process.mjs';
 
 const PATIENCE = 60_000;
 
-/** What one instance of ours needs for each of many locks that it holds, and for each of many that it waits for. */
+/** What one instance of ours needs for each lock that it holds, and for each caller that waits. */
 export function memory({ title, note, locks }) {
   return {
     title,
     note,
-    rowsFor: (peers) => (peers.includes('ours') ? ['held lock', 'waiting lock'] : []),
+    rowsFor: (peers) => (peers.includes('ours') ? Object.keys(ROWS) : []),
     async round(what, { port }) {
       const settings = [{ what, port, locks }];
       const [figures] = await runTogether({ job: 'memory', settings, execArgv: ['--expose-gc'], patience: PATIENCE });
@@ -34,46 +36,74 @@ const WARM_UP_CYCLES = 2_000;
 /** Taken side by side, so that no request waits long for its answer. */
 const BATCH = 500;
 
-const JOBS = { 'held lock': hold, 'waiting lock': wait };
+/** What each row takes or waits for, how many times as many of them, and what a foreign client holds meanwhile. */
+const ROWS = {
+  'held lock': { run: hold, names: namesOf, times: 1, busy: () => [] },
+  'waiting lock': { run: wait, names: (count) => Array(count).fill('hot'), times: 1, busy: () => ['hot'] },
+  'waiting lock, each its own': { run: wait, names: namesOf, times: 10, busy: namesOf },
+};
 
 /**
- * Answers what takes the locks, or waits for one, and measures what this process grew by. It keeps them till its end.
+ * Answers what takes the locks, or waits for them, and measures what this process grew by. It keeps them till its end.
  */
-export async function prepare({ what, port, locks: count }) {
+export async function prepare({ what, port, locks: number }) {
   const locks = await connectLocks(port);
+  const { run, names, times, busy } = ROWS[what];
+  const count = times * number;
+  await holdElsewhere(port, busy(count));
   for (let cycle = 0; cycle < WARM_UP_CYCLES; cycle++) await locks.withLock(`warm-up:${cycle % 10}`, async () => {});
-  const other = await connectLocks(port);
-  await other.acquire('hot', { ttl: LEASE });
   return async () => {
     const before = await settledMemory();
     // Kept alive here while the memory is read.
-    const kept = await JOBS[what](locks, count);
+    const kept = await run(locks, names(count));
     const after = await settledMemory();
     return { heap: (after.heap - before.heap) / kept.length, rss: (after.rss - before.rss) / kept.length };
   };
 }
 
-async function hold(locks, count) {
+async function holdElsewhere(port, names) {
+  const redis = new Redis(port);
+  const owner = randomUUID();
+  for (const batch of batchesOf(names)) {
+    await Promise.all(batch.map((name) => redis.set(`lock:{${name}}`, `${owner}:${name}`, 'PX', 10 * LEASE)));
+  }
+  await redis.quit();
+}
+
+async function hold(locks, names) {
   const held = [];
-  while (held.length < count) {
-    const first = held.length;
-    const batch = Array.from({ length: Math.min(BATCH, count - first) }, (_, index) => `held:${first + index}`);
+  for (const batch of batchesOf(names)) {
     held.push(...(await Promise.all(batch.map((name) => locks.acquire(name, { ttl: LEASE })))));
   }
   return held;
 }
 
-async function wait(locks, count) {
-  const waiters = Array.from({ length: count }, () => locks.acquire('hot', { ttl: LEASE, wait: Infinity }));
-  for (const waiter of waiters) waiter.catch(() => {});
-  while (!(await allWait(locks, count))) await sleep(100);
+/**
+ * Answers the promises: what a caller hangs on one is not memory of ours. Requests leave in order: the last queues last.
+ */
+async function wait(locks, names) {
+  const waiters = [];
+  for (const batch of batchesOf(names)) {
+    waiters.push(...batch.map((name) => locks.acquire(name, { ttl: LEASE, wait: Infinity })));
+    while (!(await queued(locks, batch.at(-1)))) await sleep(5);
+  }
   return waiters;
 }
 
-async function allWait(locks, count) {
+function batchesOf(names) {
+  return Array.from({ length: Math.ceil(names.length / BATCH) }, (_, index) =>
+    names.slice(index * BATCH, (index + 1) * BATCH),
+  );
+}
+
+async function queued(locks, name) {
   try {
-    return (await locks.inspect('hot')).waiting >= count;
+    return (await locks.inspect(name)).waiters.length > 0;
   } catch {
     return false; // the server is busy with the waiters
   }
+}
+
+function namesOf(count) {
+  return Array.from({ length: count }, (_, index) => `name:${index}`);
 }

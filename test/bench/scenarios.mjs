@@ -88,7 +88,7 @@ export const SCENARIOS = [
   }),
   memory({
     title: 'memory, 10,000 locks',
-    note: 'What one instance of ours grows by, after garbage collection, for each lock that it holds, and for each caller that waits for the same lock.',
+    note: 'What one instance of ours grows by, after garbage collection, for each lock that it holds, for each caller that waits for the same lock, and for each that waits for a lock of its own.',
     locks: 10_000,
   }),
   renewal({

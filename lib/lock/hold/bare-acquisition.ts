@@ -2,7 +2,7 @@ import type { Warnings } from '../../errors/limited-log.js';
 import { quoted } from '../../keys/key-part.js';
 import type { Duration } from '../../options/checks.js';
 import type { HeldLock } from './held-lock.js';
-import type { HoldScope } from './hold-context.js';
+import type { Frame, HoldContext, HoldScope } from './hold-context.js';
 import type { Lock } from './lock.js';
 
 /** A longer chain drops its ended acquisitions whenever it has doubled since the last time. */
@@ -64,7 +64,7 @@ export class AcquiredLock implements Lock {
  * that code calls, may release its hold by name. Refers to the hold and never to the caller's `Lock`, which could
  * otherwise never be garbage-collected.
  */
-export class BareAcquisition {
+export class BareAcquisition implements Frame {
   /** What it got, even after its loss; `null` while it waits, `undefined` after the release, and if it failed. */
   hold: HeldLock | null | undefined = null;
   /** Where it was called; absent in production, and without renewal. */
@@ -73,6 +73,7 @@ export class BareAcquisition {
   private room: number;
 
   constructor(
+    readonly of: HoldContext,
     readonly names: readonly string[],
     private readonly around: HoldScope | undefined,
     /** The previous acquisition in its context. */
@@ -82,6 +83,14 @@ export class BareAcquisition {
     if (origin) this.origin = origin;
     this.room = (before ? before.room : LONGEST_CHAIN) - 1;
     if (this.room < 0) this.shorten();
+  }
+
+  get store(): this {
+    return this;
+  }
+
+  get others(): undefined {
+    return undefined;
   }
 
   /** The scope in which it was called, or else the nearest open one around that. */

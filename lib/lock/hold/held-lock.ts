@@ -9,10 +9,10 @@ import type { LastRequest } from '../grant/store.js';
 import { Lease, RELEASED, worseOf, type LeaseHolder, type ReleaseOutcome } from '../grant/lease.js';
 import type { QueueingBackend } from '../line/named-backend.js';
 import type { LockMode, ResolvedLockOptions } from '../options/lock-options.js';
-import type { Caller } from '../line/caller.js';
+import type { Caller, HoldRequest } from '../line/caller.js';
 import type { BareAcquisition } from './bare-acquisition.js';
 import type { HoldScope } from './hold-context.js';
-import type { HoldRequest, HoldTaker } from './hold-taker.js';
+import type { HoldTaker } from './hold-taker.js';
 import type { Lock } from './lock.js';
 
 /** What to do about a lock that was lost, by the reason. */

@@ -21,8 +21,15 @@ export class HoldContext {
   acquiring(names: readonly string[], origin: BareAcquisition['origin']): BareAcquisition {
     const frame = currentFrame();
     const store = frame && this.storeIn(frame);
-    const acquisition = new BareAcquisition(names, store && scopeIn(store), store && acquisitionIn(store), origin);
-    storage.enter({ of: this, store: acquisition, others: frame && without(frame, this) });
+    const others = frame && without(frame, this);
+    const acquisition = new BareAcquisition(
+      this,
+      names,
+      store && scopeIn(store),
+      store && acquisitionIn(store),
+      origin,
+    );
+    storage.enter(others ? { of: this, store: acquisition, others } : acquisition);
     return acquisition;
   }
 
@@ -279,8 +286,11 @@ export function refuseToWaitForOwnHold(context: HoldContext, backend: QueueingBa
   }
 }
 
-/** What a module instance has entered around the running code, above what it and others entered before. */
-interface Frame {
+/**
+ * What a module instance has entered around the running code, above what it and others entered before. An acquisition
+ * without others around it is its own frame.
+ */
+export interface Frame {
   readonly of: HoldContext;
   readonly store: HoldScope | BareAcquisition;
   /** Of other module instances. */

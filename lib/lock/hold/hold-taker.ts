@@ -4,7 +4,7 @@ import { lockChannels } from '../../events/lock-channels.js';
 import { mayEnd, mustNotEnd } from '../../timing/clock.js';
 import { Roster, type Listed } from '../../timing/brief-collections.js';
 import type { Lease } from '../grant/lease.js';
-import { Caller, type FirstRequest, type Served } from '../line/caller.js';
+import { Caller, type FirstRequest, type HoldRequest, type Served } from '../line/caller.js';
 import type { LockBackends } from '../line/lock-backends.js';
 import type { QueueingBackend } from '../line/named-backend.js';
 import { acquireLease, grantedTooLate } from '../line/polling.js';
@@ -15,70 +15,53 @@ import { extendForNested, outlastMinHold, reenter, refuseToWaitForOwnHold, type 
 import { HeldLock, holdsAreObserved, publishAcquired, type HeldPart } from './held-lock.js';
 import type { Lock } from './lock.js';
 
-/** Options that have been checked against their backend, for any number of calls. */
-export interface HoldRequest {
-  readonly backend: QueueingBackend;
-  readonly options: ResolvedLockOptions;
-}
-
 /** A call of this instance that waits for its names. Its promise is the only one, while it waits for a single name. */
 class Wait extends Caller implements Served, Listed {
   index = -1;
-  private resolve: ((hold: Lock | Promise<Lock>) => void) | undefined = undefined;
-  private reject: ((error: unknown) => void) | undefined = undefined;
+  resolve: ((hold: Lock | Promise<Lock>) => void) | undefined = undefined;
   /** The async context of an `acquire`, for the events of a second try. Only while somebody listens. */
-  declare private context: AsyncResource | undefined;
+  declare context: AsyncResource | undefined;
 
   constructor(
     private readonly taker: HoldTaker,
-    readonly request: HoldRequest,
+    request: HoldRequest,
     names: readonly string[],
     /** Whether the caller is inside of a hold. At the shutdown, that hold can end only if the call ends. */
     readonly inside: boolean,
     /** Of an `acquire`. */
     readonly acquisition: BareAcquisition | undefined,
   ) {
-    super(request.options, names, request.backend);
-  }
-
-  /** The short path for the usual case, one name outside of any hold. */
-  begin(resolve: (hold: Lock | Promise<Lock>) => void, reject: (error: unknown) => void): void {
-    const { backend, names, options, cancellation, acquisition } = this;
-    this.resolve = resolve;
-    this.reject = reject;
-    if (cancellation) return this.refused(cancellation.reason);
-    if (acquisition && lockChannels.attempt.hasSubscribers) this.context = new AsyncResource('LockAcquisition');
-    backend.contenders.join(names[0] as string, options, this, this);
+    super(request, names);
   }
 
   admitted(lease: Lease): void {
-    const { taker, backend, options, inside, names } = this;
+    const { taker, options, inside, names, acquisition, context } = this;
+    const { backend } = this.request;
+    let hold: HeldLock | Promise<HeldLock>;
     // The line has just looked at the grant; one try took it by itself.
     const unsure = (lease.limits || options.wait === 0) && !lease.held;
     if (unsure || (lease.grant.renewing && backend.watchdog.awaitsRenewal(lease.grant))) {
-      return this.got(taker.takeParts(this, options, [lease]));
+      hold = taker.takeParts(this, options, [lease]);
+    } else {
+      try {
+        if (taker.closing && taker.refuses(inside)) throw shuttingDown(names);
+        hold = taker.hold(this, lease);
+      } catch (error) {
+        void lease.source.takeBack(lease, true);
+        return this.refused(error);
+      }
     }
-    try {
-      if (taker.closing && taker.refuses(inside)) throw shuttingDown(names);
-      this.got(taker.hold(this, lease));
-    } catch (error) {
-      void lease.source.takeBack(lease, true);
-      this.refused(error);
-    }
+    if (!acquisition) this.resolve?.(hold);
+    else if (context) context.runInAsyncScope(() => this.resolve?.(taker.handOut(hold, this, acquisition)));
+    else this.resolve?.(taker.handOut(hold, this, acquisition));
   }
 
-  refused(error: unknown): void {
+  refused(reason: unknown): void {
     this.taker.settled(this);
     this.acquisition?.close();
-    this.reject?.(error);
-    this.publishRefusal(error, this.taker.closing);
-  }
-
-  private got(hold: HeldLock | Promise<HeldLock>): void {
-    const { acquisition, context } = this;
-    if (!acquisition) this.resolve?.(hold);
-    else if (context) context.runInAsyncScope(() => this.resolve?.(this.taker.handOut(hold, this, acquisition)));
-    else this.resolve?.(this.taker.handOut(hold, this, acquisition));
+    // By one function: while it waits, a second one would be kept for each call.
+    this.resolve?.(Promise.reject(reason));
+    this.publishRefusal(reason, this.taker.closing);
   }
 }
 
@@ -148,7 +131,13 @@ export class HoldTaker {
       const taken = this.takeParts(wait, options);
       return acquisition ? this.handOut(taken, wait, acquisition) : taken;
     }
-    return new Promise((resolve, reject) => wait.begin(resolve, reject));
+    // The short path for the usual case, one name outside of any hold.
+    return new Promise((resolve) => {
+      wait.resolve = resolve;
+      if (wait.cancellation) return wait.refused(wait.cancellation.reason);
+      if (acquisition && lockChannels.attempt.hasSubscribers) wait.context = new AsyncResource('LockAcquisition');
+      backend.contenders.join(names[0] as string, options, wait, wait);
+    });
   }
 
   /**

@@ -1,7 +1,8 @@
 import type { QueueAnswer, QueueMessage } from '../../contracts/lock-queue.js';
 import type { Busy } from '../../contracts/lock-requests.js';
 import type { LockBackendError } from '../../errors/lock-errors.js';
-import { nextHeartbeat, type Timeout, currentInstant, elapsedSince, type Instant } from '../../timing/clock.js';
+import { LinkedList, Place } from '../../timing/brief-collections.js';
+import { nextHeartbeat, currentInstant, elapsedSince, type Expiring, type Instant } from '../../timing/clock.js';
 import type { GrantedLease } from '../grant/store.js';
 import type { Caller } from './caller.js';
 import type { Contender } from './line.js';
@@ -14,38 +15,55 @@ const LONGEST_PERIOD = 1_000;
 const SHORTEST_PACE = 5;
 /** How often (ms) a waiter asks while no message reaches its process. */
 const UNREACHED_PERIOD = 50;
+/** With more heartbeats under way, what else the process asks for would wait long behind them. */
+const MOST_BEATS = 240;
 
 export type GrantMessage = Extract<QueueMessage, { kind: 'grant' }>;
 
 /**
  * One ticket of a contender. It **asks** for the name; if that is taken, it **waits** in the queue of the backend, with
- * heartbeats. It ends when it is granted the name, or given up: then what the backend may keep of it is released.
+ * heartbeats. It ends when it is granted the name, or given up: then what the backend may keep of it is released. It is
+ * its own place among what is due next: thousands of names may be waited for.
  */
-export class Attempt {
-  readonly ticket: string;
+export class Attempt extends Place implements Expiring {
+  private readonly number: number;
   /** Whether the backend has answered that the ticket waits. */
   waits = false;
   /** Readers of this process keep what it was granted, and release it. */
-  leftToReaders = false;
-  /** When the last request was sent to which the backend answered that the ticket waits: every grant is later. */
-  readonly askedAt = currentInstant();
-  private base = this.askedAt;
+  declare leftToReaders: true | undefined;
+  /** A release of this process that was under way when the ticket asked: it may find the name taken by that one. */
+  declare private readonly released: Promise<unknown> | undefined;
+  /**
+   * When the last request was sent to which the backend answered that the ticket waits: every grant is later. In whole
+   * ms, which V8 keeps without an object for each.
+   */
+  private monotonic: number;
+  private wall: number;
   /** A message with a fencing token below this reports an earlier grant. */
   private unissued = 0;
-  private heartbeat: Timeout | undefined = undefined;
 
   constructor(
     private readonly contender: Contender,
     /** Whether the ticket may wait in the queue at the backend. */
     readonly queues: boolean,
+    sentAt: Instant,
     /** The longest lease (ms) that the backend may grant it. */
     private readonly ttl: number,
     /** The lease (ms) that was asked for in case that it has to wait. */
     private readonly claim = ttl,
-    /** A release of this process that was under way when the ticket asked: it may find the name taken by that one. */
-    private readonly released?: Promise<unknown>,
+    released?: Promise<unknown>,
   ) {
-    this.ticket = contender.contenders.nextTicket(contender);
+    super();
+    this.before = this.after = this.list = undefined;
+    if (released) this.released = released;
+    this.monotonic = Math.floor(sentAt.monotonic);
+    this.wall = Math.floor(sentAt.wall);
+    this.number = contender.contenders.nextNumber(contender);
+  }
+
+  /** Not kept: the text would be one more for each that waits. */
+  get ticket(): string {
+    return this.contender.contenders.beforeTickets + this.number;
   }
 
   /** `sentAt` is when the request was first sent, even if the client library has resent it since. */
@@ -94,21 +112,23 @@ export class Attempt {
   /** A message says that it was granted the name. */
   onGrant({ tokens, claim, waiting }: GrantMessage): void {
     if (tokens.first < this.unissued) return;
+    const { monotonic, wall } = this;
+    const base = { monotonic, wall };
     // That claim may have ended, and a second send of the request under way been granted the name anew, with the tokens
     // of its answer.
-    if (!this.waits && elapsedSince(this.base) >= Math.min(claim, this.claim)) return;
-    this.begun(this.base, { tokens, remaining: claim, waiting }, this.claim);
+    if (!this.waits && elapsedSince(base) >= Math.min(claim, this.claim)) return;
+    this.begun(base, { tokens, remaining: claim, waiting }, this.claim);
   }
 
   /** The owner's lease ends in `remaining` ms, sooner than the last answer said. */
   onLeaseEnds(remaining: number): void {
     const caller = this.contender.first;
-    if (this.heartbeat && caller) this.beatAfter(nextBeat(caller.options.ttl, { first: true, remaining }));
+    if (this.list && caller) this.beatAfter(nextBeat(caller.options.ttl, { first: true, remaining }));
   }
 
   /** Sends a heartbeat at once: messages may have been lost while the channel was closed. */
   onReconnect(): void {
-    if (this.heartbeat) this.beat();
+    if (this.list) this.expire();
   }
 
   /** Releases what the backend may keep of the ticket. */
@@ -120,21 +140,22 @@ export class Attempt {
 
   /** The ticket asks and waits no more. */
   end(): void {
-    this.heartbeat?.leave();
-    this.contender.forgetTicket(this.ticket);
-    this.contender.attempt = undefined;
+    this.leave();
+    const { contender } = this;
+    if (contender.single) contender.forgetTicket(this.ticket);
+    contender.attempt = undefined;
   }
 
   /** Whether a message has granted it the name, which this process still owns or has left to its readers. */
   get owns(): boolean {
-    return this.leftToReaders || this.contender.owns(this.ticket);
+    return this.leftToReaders === true || this.contender.owns(this.ticket);
   }
 
   private begun(base: Instant, answer: GrantedLease, asked: number, startedAt?: Instant): void {
     const { contender, ticket } = this;
     const { contenders, names, mode } = contender;
     const grant = contenders.backend.calls.granted({ names, ticket }, { base, asked, mode }, answer);
-    this.heartbeat?.leave();
+    this.leave();
     contender.attempt = undefined;
     if (!startedAt) contender.granted = this;
     else if (contender.granted) contender.granted = undefined;
@@ -146,7 +167,8 @@ export class Attempt {
     const { contender } = this;
     contender.busy(answer);
     this.waits = true;
-    this.base = sentAt;
+    this.monotonic = Math.floor(sentAt.monotonic);
+    this.wall = Math.floor(sentAt.wall);
     contender.contenders.answeredWithin(elapsedSince(sentAt));
     this.unissued = answer.unissued ?? 0;
     if (contender.overdue) contender.refuseOverdue();
@@ -169,22 +191,28 @@ export class Attempt {
   }
 
   private beatAfter(delay: number): void {
-    this.heartbeat?.leave();
-    this.heartbeat = this.contender.backend.calls.ticks.start(performance.now() + delay, () => this.beat());
+    this.leave();
+    this.contender.backend.calls.ticks.add(performance.now() + delay, this);
   }
 
-  private beat(): void {
+  /** A heartbeat is due. */
+  expire(): void {
+    this.leave();
+    this.contender.contenders.heartbeats.due(this);
+  }
+
+  /** Sends a heartbeat; calls `ended` when it has been answered, or has failed. */
+  beat(ended: () => void): void {
     const { contender, ticket, ttl } = this;
     const { backend, contenders, name, names, mode } = contender;
     const { calls } = backend;
-    this.heartbeat?.leave();
-    this.heartbeat = undefined;
     const sentAt = currentInstant();
     calls.send(
       'acquire',
       names,
       () => contenders.queue.beat({ name, ticket, mode, ttl }),
       (answer) => {
+        ended();
         if (answer.status !== 'gone') this.answered(sentAt, answer);
         else if (contender.attempt === this) {
           this.end();
@@ -192,6 +220,7 @@ export class Attempt {
         }
       },
       (error) => {
+        ended();
         if (contender.attempt !== this) return;
         if (calls.refusal) return this.failed(error);
         contender.error = error;
@@ -199,6 +228,32 @@ export class Attempt {
       },
       contender.first?.options.commandTimeout,
     );
+  }
+}
+
+/** Sends the heartbeats of one process: a limited number at a time, and the others in order as these are answered. */
+export class Heartbeats {
+  private readonly waiting = new LinkedList<Attempt>();
+  private underWay = 0;
+
+  due(attempt: Attempt): void {
+    if (this.underWay < MOST_BEATS) this.send(attempt);
+    else this.waiting.push(attempt);
+  }
+
+  private send(attempt: Attempt): void {
+    this.underWay += 1;
+    let over = false;
+    attempt.beat(() => {
+      // An answer may come after the time limit.
+      if (over) return;
+      over = true;
+      this.underWay -= 1;
+      const next = this.waiting.first;
+      if (!next) return;
+      next.leave();
+      this.send(next);
+    });
   }
 }
 

@@ -31,6 +31,12 @@ export interface Served {
   refused(error: unknown): void;
 }
 
+/** Options that have been checked against their backend, for any number of calls. */
+export interface HoldRequest {
+  readonly backend: QueueingBackend;
+  readonly options: ResolvedLockOptions;
+}
+
 /**
  * One call that waits for its names: how long it may wait, and what may end its wait early. The clock starts when it is
  * made. It waits for one thing at a time: in the queue of a contender (`enter`), or for a promise (`until`, `sleep`).
@@ -38,10 +44,8 @@ export interface Served {
 export class Caller extends Place implements Expiring {
   /** Whose queue it waits in. */
   declare list: Contender | undefined;
-  /** Whether it asks once, and leaves with whatever answer. */
-  triesOnce = false;
   /** Its wait is over, and it stays only for the answer that is under way. */
-  overdue = false;
+  declare overdue: boolean | undefined;
   /** The call in its events; absent while there was none. */
   declare recorded: LockCall | undefined;
   /** Its first request, until that is answered: the name is granted or busy. It rejects with it for `answered`. */
@@ -49,7 +53,6 @@ export class Caller extends Place implements Expiring {
   declare private metContention: boolean | undefined;
   /** When (monotonic, ms) the call was made. */
   readonly startedAt = performance.now();
-  private readonly wait: number;
   /** Why the wait was cancelled; absent while it was not. */
   declare cancellation: { readonly reason: unknown } | undefined;
   declare private wakes: Set<() => void> | undefined;
@@ -57,20 +60,30 @@ export class Caller extends Place implements Expiring {
   declare abortListener: { leave(): void } | undefined;
   private timeout: Timeout | undefined = undefined;
   served: Served | undefined = undefined;
+  /** Those of the name that it waits for now. */
+  options: ResolvedLockOptions;
 
-  /** `options` are those of the name that it waits for now. */
   constructor(
-    public options: ResolvedLockOptions,
+    readonly request: HoldRequest,
     readonly names: readonly string[],
-    readonly backend: QueueingBackend,
   ) {
     super();
     this.before = this.after = this.list = undefined;
-    const { wait, signal } = options;
-    this.wait = wait;
+    const { options } = request;
+    this.options = options;
+    const { signal } = options;
     if (!signal) return;
     if (signal.aborted) this.cancel(signal.reason);
     else this.abortListener = listenToAbort(signal, () => this.cancel(signal.reason));
+  }
+
+  get backend(): QueueingBackend {
+    return this.request.backend;
+  }
+
+  /** Whether it asks once, and leaves with whatever answer. */
+  get triesOnce(): boolean {
+    return this.options.wait === 0;
   }
 
   /** The call in its events. */
@@ -109,10 +122,9 @@ export class Caller extends Place implements Expiring {
   enter(options: ResolvedLockOptions, served: Served): void {
     this.options = options;
     const { wait } = options;
-    this.triesOnce = wait === 0;
-    this.overdue = false;
+    if (this.overdue) this.overdue = false;
     const limited = wait > 0 && wait !== Infinity;
-    this.timeout = limited ? this.backend.calls.timeouts.start(wait, this) : undefined;
+    this.timeout = limited ? this.request.backend.calls.timeouts.start(wait, this) : undefined;
     this.served = served;
   }
 
@@ -151,7 +163,7 @@ export class Caller extends Place implements Expiring {
 
   /** Milliseconds that it may still wait; 0 when its wait is over. */
   remaining(): number {
-    return Math.max(0, this.startedAt + this.wait - performance.now());
+    return Math.max(0, this.startedAt + this.request.options.wait - performance.now());
   }
 
   /**
@@ -159,7 +171,7 @@ export class Caller extends Place implements Expiring {
    * `commandTimeout` beyond it. In whole ms, because `Timeouts` shares a timer among equal ones.
    */
   left(calls: Limited): number {
-    return Math.max(0, Math.ceil(this.wait + this.commandTimeout(calls) - this.waited()));
+    return Math.max(0, Math.ceil(this.request.options.wait + this.commandTimeout(calls) - this.waited()));
   }
 
   /** Milliseconds that a request may go unanswered. */

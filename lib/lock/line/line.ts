@@ -1,7 +1,7 @@
 import type { Busy } from '../../contracts/lock-requests.js';
 import { LockTimeoutError, type LockBackendError } from '../../errors/lock-errors.js';
 import { lockChannels } from '../../events/lock-channels.js';
-import { backoff, type Instant } from '../../timing/clock.js';
+import { backoff, currentInstant, type Instant } from '../../timing/clock.js';
 import { LinkedList } from '../../timing/brief-collections.js';
 import type { Grant, GrantListener } from '../grant/grant.js';
 import { Attempt, claimOf } from './attempt.js';
@@ -31,6 +31,12 @@ export abstract class Contender extends LinkedList<Caller> implements GrantListe
   abstract readonly grant: Grant | undefined;
   /** Whether a caller that comes now gets the grant at once. */
   abstract readonly available: boolean;
+  /** It serves one caller only, and so has no next caller to wait for. */
+  declare readonly single: true | undefined;
+  /** The owner of the name in the last answer. */
+  private lastOwner: string | undefined = undefined;
+  /** When (monotonic, whole ms) the lease of that one ends. */
+  private ownedUntil = 0;
   /** Why the last request failed; absent once the backend has answered. */
   declare error: LockBackendError | undefined;
   /** Whether what it was granted lingers: no caller has it, and the next one gets it without a request. */
@@ -39,8 +45,6 @@ export abstract class Contender extends LinkedList<Caller> implements GrantListe
   declare overdue: boolean | undefined;
   /** After what another ticket asks: a pause, or a release of this process. */
   declare private delay: NodeJS.Timeout | Promise<unknown> | undefined;
-  /** The owner of the name in the last answer. */
-  declare private lastOwner: LastOwner | undefined;
   declare private failures: number | undefined;
 
   constructor(
@@ -48,12 +52,12 @@ export abstract class Contender extends LinkedList<Caller> implements GrantListe
     readonly contenders: Contenders,
     /** Its name alone. */
     readonly names: readonly [string],
-    /** Whether it serves one caller only, and so has no next caller to wait for. */
-    readonly single: boolean,
+    single: boolean,
     /** Callers that read share what it is granted. */
     readonly mode: LockMode,
   ) {
     super();
+    if (single) this.single = single;
   }
 
   get name(): string {
@@ -114,7 +118,7 @@ export abstract class Contender extends LinkedList<Caller> implements GrantListe
     const { error, names, grant, lastOwner } = this;
     if (error) return error;
     if (grant?.holder) return timedOut(names, waited, grant.ticket, grant.remaining());
-    if (lastOwner) return timedOut(names, waited, lastOwner.owner, lastOwner.until - performance.now());
+    if (lastOwner !== undefined) return timedOut(names, waited, lastOwner, this.ownedUntil - performance.now());
     return this.backend.calls.unanswered('acquire', names, waited);
   }
 
@@ -163,7 +167,8 @@ export abstract class Contender extends LinkedList<Caller> implements GrantListe
     if (lockChannels.contended.hasSubscribers) {
       for (const caller of this.toArray()) caller.meetContention(owner);
     }
-    this.lastOwner = { owner, until: performance.now() + remaining };
+    this.lastOwner = owner;
+    this.ownedUntil = Math.ceil(performance.now() + remaining);
   }
 
   /** The backend has answered. */
@@ -245,9 +250,10 @@ export abstract class Contender extends LinkedList<Caller> implements GrantListe
     const { commandTimeout = calls.commandTimeout, mode, ttl, lease } = options;
     const released = releaser.inFlight > 0 ? releaser.releasing(names) : undefined;
     if (released && !calls.backend.traits.writesAtOnce) return this.askAfter(released);
-    const queues = contenders.channel.tried && !caller.triesOnce;
+    const queues = contenders.channel.tried && options.wait > 0;
     const claim = queues ? claimOf(this, ttl) : undefined;
-    const attempt = (this.attempt = new Attempt(this, queues, lease, claim, released));
+    const sentAt = currentInstant();
+    const attempt = (this.attempt = new Attempt(this, queues, sentAt, lease, claim, released));
     const patient = contenders.queue.pace && caller.remaining() > PATIENT;
     const queue = first ?? contenders.queue;
     calls.send(
@@ -257,7 +263,7 @@ export abstract class Contender extends LinkedList<Caller> implements GrantListe
       (answer) => {
         if (answer.status === 'answered') return attempt.needless(caller);
         if (first && caller.waits && caller.first) caller.asksForName();
-        attempt.answered(attempt.askedAt, answer);
+        attempt.answered(sentAt, answer);
       },
       (error) => {
         if (first?.failed && caller.waits && caller.first) caller.refuse(first.failed(error));
@@ -275,13 +281,6 @@ export abstract class Contender extends LinkedList<Caller> implements GrantListe
     const { grant } = this;
     return grant !== undefined && !grant.holder && !this.error;
   }
-}
-
-/** The owner of a name in an answer of the backend. */
-interface LastOwner {
-  readonly owner: string;
-  /** When (monotonic, ms) its lease ends. */
-  readonly until: number;
 }
 
 /** The answer names no owner if the name was free and other tickets waited ahead of this one. */

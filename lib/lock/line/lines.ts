@@ -5,6 +5,7 @@ import type { Lease } from '../grant/lease.js';
 import type { BackendCalls } from '../grant/store.js';
 import type { Watchdog } from '../grant/watchdog.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
+import { Heartbeats } from './attempt.js';
 import type { Caller, Served } from './caller.js';
 import type { Contender } from './line.js';
 import type { QueueingBackend } from './named-backend.js';
@@ -26,9 +27,10 @@ export class Contenders {
   private readonly readers = new BriefMap<string, ReadingContender>();
   /** Those of `order: 'fifo'`. */
   private readonly byTicket = new BriefMap<string, Contender>();
+  readonly heartbeats = new Heartbeats();
   private tickets = 0;
   /** How all tickets begin: they share this text in memory. */
-  private readonly beforeTickets: string;
+  readonly beforeTickets: string;
   /** How long (ms) a request of a waiter takes: the least of the last ones. */
   roundTrip = 0;
   /** Whether released names may stay with the process for their `linger`: a message tells when others want them. */
@@ -93,7 +95,7 @@ export class Contenders {
     }
     caller.enter(options, served);
     contender.join(caller);
-    if (!caller.triesOnce || !caller.waits) return;
+    if (options.wait > 0 || !caller.waits) return;
     // Its answer may bring a grant that lacks something: a renewal or a token comes with another request.
     const { calls } = this.backend;
     caller.awaitAnswer(calls.timeouts, caller.limitOf(calls));
@@ -132,16 +134,17 @@ export class Contenders {
     this.backend.watchdog.watch(lease.grant);
   }
 
-  /**
-   * A new ticket for one attempt, of a contender if there is one. No ticket is used twice, so that each answer and
-   * message names its attempt.
-   */
-  nextTicket(contender?: Contender): string {
+  /** A new ticket for one attempt. No ticket is used twice, so that each answer and message names its attempt. */
+  nextTicket(): string {
+    return this.beforeTickets + this.nextNumber();
+  }
+
+  /** The number of a new ticket, of a contender if there is one. */
+  nextNumber(contender?: Contender): number {
     this.tickets += 1;
     if (this.tickets === 1) this.backend.label.announce();
-    const ticket = this.beforeTickets + this.tickets;
-    if (contender?.single) this.byTicket.add(ticket, contender);
-    return ticket;
+    if (contender?.single) this.byTicket.add(this.beforeTickets + this.tickets, contender);
+    return this.tickets;
   }
 
   removeTicket(ticket: string): void {

@@ -1,6 +1,6 @@
 import type { LockLostReason } from '../../errors/lock-errors.js';
 import { lockChannels, type LockCall } from '../../events/lock-channels.js';
-import type { Instant } from '../../timing/clock.js';
+import { currentInstant, type Instant } from '../../timing/clock.js';
 import { Lingering, type Grant } from '../grant/grant.js';
 import { GONE, Lease, RELEASED, type LeaseSource, type ReleaseOutcome } from '../grant/lease.js';
 import { LIMIT_STEP } from '../grant/releaser.js';
@@ -87,7 +87,8 @@ export class WritingContender extends Contender implements LeaseSource {
     else if (grant.tokens === 0) this.prepared().mint(grant);
     else {
       const remaining = grant.remaining();
-      const { triesOnce, options } = caller;
+      const { options } = caller;
+      const triesOnce = options.wait === 0;
       if (triesOnce ? remaining > 0 : remaining >= MOST_LEFT || remaining >= this.leastLease(options.ttl)) {
         this.admit(grant, caller, remaining, startedAt);
       } else if (triesOnce) {
@@ -295,7 +296,8 @@ export class WritingContender extends Contender implements LeaseSource {
     const claim = claimOf(this, next.options.ttl);
     const { backend, contenders, name, names } = this;
     const { calls, releaser } = backend;
-    const attempt = (this.attempt = new Attempt(this, true, claim));
+    const sentAt = currentInstant();
+    const attempt = (this.attempt = new Attempt(this, true, sentAt, claim));
     const request = { name, ticket: grant.ticket, again: attempt.ticket, claim };
     return releaser.ending(grant, (resolve) => {
       const ended = (outcome: ReleaseOutcome) => releaser.ended(grant, resolve, outcome);
@@ -305,7 +307,7 @@ export class WritingContender extends Contender implements LeaseSource {
         () => contenders.queue.requeue(request),
         (answer) => {
           if (answer.status !== 'not-owner') {
-            attempt.answered(attempt.askedAt, answer);
+            attempt.answered(sentAt, answer);
             return ended('released');
           }
           // The backend carried out an earlier send of this request, and the message of the grant has arrived.

@@ -86,7 +86,7 @@ const RENEWALS: Mutation['edits'][number] = {
 };
 
 export const LOCK_MUTATIONS: readonly Mutation[] = [
-  one('R1 every attempt has the same ticket', LINES, 'this.beforeTickets + this.tickets', 'this.beforeTickets + 1'),
+  one('R1 every attempt has the same ticket', LINES, 'return this.tickets;', 'return 1;'),
   one('R1 release without compare', RELEASE, '  if owner == ARGV[arg] then', '  if owner then'),
   one('R1 renewal without compare', RELEASE, '  if value == ticket then', '  if value then'),
   given(LATE_HEARTBEATS, {
@@ -118,12 +118,7 @@ export const LOCK_MUTATIONS: readonly Mutation[] = [
     'this.begun(sentAt, answer, this.ttl, sentAt)',
     'this.begun(currentInstant(), answer, this.ttl, sentAt)',
   ),
-  one(
-    'R5 a grant in a message counts from its arrival',
-    ATTEMPT,
-    'this.begun(this.base,',
-    'this.begun(currentInstant(),',
-  ),
+  one('R5 a grant in a message counts from its arrival', ATTEMPT, 'this.begun(base,', 'this.begun(currentInstant(),'),
   one(
     'R5 a renewal counts from its answer',
     GRANT,
@@ -249,7 +244,7 @@ export const LOCK_MUTATIONS: readonly Mutation[] = [
     one(
       'R14 a requeued ticket counts from the answer',
       TURN,
-      `            attempt.answered(attempt.askedAt, answer);
+      `            attempt.answered(sentAt, answer);
             return ended('released');`,
       `            attempt.answered({ monotonic: performance.now(), wall: Date.now() }, answer);
             return ended('released');`,

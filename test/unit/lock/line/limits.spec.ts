@@ -1,7 +1,7 @@
 import type { LockOptions } from 'nest-redis-lock';
 import { LockBackendError } from '../../../../lib/errors/lock-errors.js';
-import { app, backend, Call, clock, NAME, startContender } from '../../../support/contender-at-backend.js';
-import { granted } from '../../../support/scripted-backend.js';
+import { app, backend, Call, clock, NAME, openChannel, startContender } from '../../../support/contender-at-backend.js';
+import { busy, granted } from '../../../support/scripted-backend.js';
 
 startContender();
 
@@ -101,4 +101,23 @@ it('readers of one short lease all begin with its renewal', async () => {
   await renewal.answer({ status: 'renewed', remaining: 30_000 });
   await clock.pass(1);
   expect(readers.filter(({ lock }) => lock?.held)).toHaveLength(3);
+});
+
+it('sends no more than 240 heartbeats at a time, then the others in order as answers or time limits come', async () => {
+  await openChannel();
+  backend.atOnce.enqueue = () => busy({ first: true, remaining: 60_000 });
+  const controller = new AbortController();
+  const waits = Array.from({ length: 600 }, (_, index) =>
+    app.locks.acquire(`job-${index}`, { wait: 60_000, signal: controller.signal }).catch(() => {}),
+  );
+  await clock.pass(520);
+  const beats = () => backend.all('beat').map(({ request }) => request.name);
+  expect(beats()).toHaveLength(240);
+  for (const beat of backend.all('beat').slice(0, 100)) await beat.answer(busy({ remaining: 60_000 }));
+  expect(beats()).toEqual(Array.from({ length: 340 }, (_, index) => `job-${index}`));
+  // The others are not answered in time.
+  await clock.pass(3_100);
+  expect(beats().slice(0, 580)).toEqual(Array.from({ length: 580 }, (_, index) => `job-${index}`));
+  controller.abort();
+  await clock.settle(Promise.all(waits));
 });
