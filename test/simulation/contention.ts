@@ -7,7 +7,7 @@ import { COMPILED_LIBRARY, loadLibrary, type Library } from './library.js';
 import { createLua, type LuaBridge } from './redis/lua.js';
 import { Server } from './server.js';
 import { SimulatedProcess } from './simulated-process.js';
-import { drawSwarm, NO_OTHER_FAULTS } from './swarm.js';
+import { drawSwarm, MESSAGE_TIME, NO_OTHER_FAULTS } from './swarm.js';
 import { sleep } from './workloads/workload.js';
 import { World } from './world.js';
 
@@ -16,6 +16,8 @@ interface Settings {
   readonly callers: number;
   /** Milliseconds of each body. */
   readonly hold: number;
+  /** Milliseconds that a message takes on average. */
+  readonly message: number;
   /** Milliseconds that are measured. */
   readonly lasts: number;
   readonly library: string;
@@ -25,6 +27,7 @@ const settings = new Command('npm run simulate:contention --')
   .option('--processes <number>', 'how many processes', Number, 40)
   .option('--callers <number>', 'how many callers each of them has', Number, 2)
   .option('--hold <ms>', 'how long each body takes', Number, 5)
+  .option('--message <ms>', 'how long a message takes on average', Number, MESSAGE_TIME)
   .option('--lasts <ms>', 'how long it is measured', Number, 10_000)
   .option('--library <folder>', 'another compiled library', COMPILED_LIBRARY)
   .parse()
@@ -36,10 +39,14 @@ const lua = await createLua();
 console.log(JSON.stringify(await inTask(() => contend(settings, library, lua))));
 process.stdout.write('', () => process.exit());
 
-function contend({ processes, callers, hold, lasts }: Settings, { start, swarm: never }: Library, bridge: LuaBridge) {
+function contend(
+  { processes, callers, hold, message, lasts }: Settings,
+  { start, swarm: never }: Library,
+  bridge: LuaBridge,
+) {
   const world = new World(1);
   const drawn = drawSwarm(world.stream('swarm'), new Set(), { faultless: true });
-  const swarm = { ...drawn, ...NO_OTHER_FAULTS, ...never(drawn), kinds: ['locks' as const] };
+  const swarm = { ...drawn, ...NO_OTHER_FAULTS, ...never(drawn), kinds: ['locks' as const], messageTime: message };
   const server = new Server(world, swarm, bridge);
   // Those that wait from the beginning have all been served once by then.
   const from = Math.max(2_000, 2 * processes * callers * hold);

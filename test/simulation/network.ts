@@ -10,7 +10,7 @@ import { encode, encodePush, parseCommands, type Protocol } from './redis/resp.j
 import { SocketStandIn } from './redis/socket-stand-in.js';
 import type { Server } from './server.js';
 import type { SimulatedProcess } from './simulated-process.js';
-import type { Swarm } from './swarm.js';
+import { MESSAGE_TIME, type Swarm } from './swarm.js';
 import type { World } from './world.js';
 
 /** No message is under way for longer (ms): what comes later than that is not bounded by any lease. */
@@ -190,7 +190,7 @@ export class Link implements Connection {
 /** How long (ms) a message takes. */
 export function delay(random: Random, swarm: Swarm): number {
   if (random.chance(swarm.slow)) return Math.min(LONGEST_DELAY, random.exponential(swarm.slowness));
-  return random.between(0.05, 0.6);
+  return random.between(0.05, 0.6) * (swarm.messageTime / MESSAGE_TIME);
 }
 
 /** The end of a connection that a client has. */

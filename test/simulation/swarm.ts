@@ -21,6 +21,8 @@ const MIXTURES: readonly (readonly Kind[])[] = [
 
 export type Swarm = ReturnType<typeof drawSwarm>;
 
+export const MESSAGE_TIME = 0.325;
+
 /** A part of a schedule that can be left out: a number of the swarm, one fault, or one caller. */
 export type Without = ReadonlySet<string>;
 
@@ -180,6 +182,8 @@ export function drawSwarm(random: Random, without: Without, only: Only = {}) {
     holdTime: random.pick([1, 30, 300]),
     ttl: random.pick([300, 800, 3_000]),
     commandTimeout: random.pick([500, 500, 3_000]),
+    /** How long (ms) a message takes on average. */
+    messageTime: MESSAGE_TIME,
     /** Whether each process keeps cached values in its memory, too; and the lease (ms) of a load. */
     firstLevel: random.chance(0.4),
     loadLease: random.pick([500, 5_000]),
