@@ -78,9 +78,7 @@ async function hold(locks, names) {
   return held;
 }
 
-/**
- * Answers the promises: what a caller hangs on one is not memory of ours. Requests leave in order: the last queues last.
- */
+/** Answers the promises alone: what a caller hangs on one is not memory of ours. The last of a batch queues last. */
 async function wait(locks, names) {
   const waiters = [];
   for (const batch of batchesOf(names)) {
