@@ -50,8 +50,11 @@ export class CacheRuntime {
 
   async stop(): Promise<void> {
     this.started = true;
-    await this.present?.stop();
-    this.stopped = true;
+    try {
+      await this.present?.stop();
+    } finally {
+      this.stopped = true;
+    }
   }
 
   private start(): void {

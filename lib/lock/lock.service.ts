@@ -208,8 +208,11 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
   /** @internal */
   async onApplicationShutdown(): Promise<void> {
     await Promise.all([this.taker.shutDown(this.backends.locksAround()), this.backends.drain()]);
-    await this.backends.stop();
-    this.stopped = true;
+    try {
+      await this.backends.stop();
+    } finally {
+      this.stopped = true;
+    }
   }
 
   private acquireAs(names: readonly string[], request: HoldRequest): Promise<Lock> {

@@ -60,7 +60,8 @@ export class PrimitiveRuntime {
 
   private async stop(): Promise<void> {
     this.isStopped = true;
-    await Promise.all(Array.from(this.homes.values(), ({ stores }) => stores.close()));
+    const closing = Array.from(this.homes.values(), async ({ stores }) => stores.close());
+    for (const end of await Promise.allSettled(closing)) if (end.status === 'rejected') throw end.reason;
   }
 }
 

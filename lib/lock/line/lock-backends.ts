@@ -157,11 +157,13 @@ export class LockBackends {
     this.stopListeners.push(listener);
   }
 
+  /** Stops all of it, whatever of it fails to; rejects then with the first failure. */
   async stop(): Promise<void> {
     this.stopper.abort();
-    await Promise.all(this.stopListeners.map((listener) => listener()));
-    await Promise.all(this.all().map((backend) => backend.stop()));
+    const outcomes = await Promise.allSettled(this.stopListeners.map((listener) => listener()));
+    outcomes.push(...(await Promise.allSettled(this.all().map((backend) => backend.stop()))));
     this.logger.flush();
+    for (const outcome of outcomes) if (outcome.status === 'rejected') throw outcome.reason;
   }
 
   private beginChecks(): readonly Promise<void>[] {

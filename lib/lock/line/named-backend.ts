@@ -153,8 +153,11 @@ export class QueueingBackend implements LeaseSource {
     await Promise.all([this.releaser.stop(this.calls.commandTimeout), this.label.withdraw()]);
     this.watchdog.stop();
     this.calls.ticks.stop();
-    this.calls.store.stop?.();
-    await removeUser(this.calls, this);
+    try {
+      this.calls.store.stop?.();
+    } finally {
+      await removeUser(this.calls, this);
+    }
   }
 }
 

@@ -10,8 +10,16 @@ import {
   RateLimiter,
   SemaphoreService,
 } from 'nest-redis-lock';
-import type { LockStore, ModuleContext, Pending, RenewAnswer, RenewRequest } from 'nest-redis-lock/backend';
+import type {
+  LockBackend,
+  LockStore,
+  ModuleContext,
+  Pending,
+  RenewAnswer,
+  RenewRequest,
+} from 'nest-redis-lock/backend';
 import { testServices, wire } from 'nest-redis-lock/testing';
+import type { PrimitiveStoreProvider } from '../../../lib/contracts/primitive-stores.js';
 import { eventually } from '../../support/eventually.js';
 import { answering, lying, lyingSemaphores } from '../../support/lying-backend.js';
 import { Gate } from '../../support/gate.js';
@@ -375,6 +383,51 @@ it('an application ends although its backend does not close', async () => {
   const app = await startLockApp({ backend, commandTimeout: 10 });
   await app.close();
   expect(app.logger.matching(/close failed: no answer within 50 ms/)).toHaveLength(1);
+});
+
+it('an application waits for its other backends to close although one has failed to', async () => {
+  const closed = new Gate();
+  const failing = lying(() => ({ close: async () => assert.fail('no way to close') }));
+  const slow = lying(() => ({ close: () => closed.opened }));
+  const app = await startLockApp({ backend: failing, backends: { slow } });
+  const closing = app.close();
+  let over = false;
+  void closing.then(() => (over = true));
+  await setImmediate();
+  await setImmediate();
+  expect(over).toBe(false);
+  closed.open();
+  await closing;
+  expect(app.logger.matching(/no way to close/)).toHaveLength(1);
+  expect(app.locks.closed).toBe(true);
+});
+
+it('an application closes a backend whose store fails to stop', async () => {
+  let closed = 0;
+  const close = async () => void (closed += 1);
+  const open = (module: ModuleContext) => withMembers(memory().open(module), { stop: () => assert.fail('no way') });
+  const app = await startLockApp({ backend: withMembers(memory(), { open, close }) });
+  await app.close();
+  expect(closed).toBe(1);
+  expect(app.logger.matching(/no way/)).toHaveLength(1);
+});
+
+it('an application closes the stores of its other primitives although one fails to close', async () => {
+  const closing = (close: () => void) => {
+    const honest = memory() as LockBackend & PrimitiveStoreProvider;
+    const opened = (prefix: string | undefined) => withMembers(honest.openPrimitiveStores(prefix), { close });
+    return withMembers(honest, { openPrimitiveStores: opened });
+  };
+  let closed = 0;
+  const [failing, other] = [closing(() => assert.fail('no way')), closing(() => void (closed += 1))];
+  const app = await startLockApp({ backend: failing, backends: { other } });
+  const semaphores = app.app.get(SemaphoreService);
+  for (const each of [{}, { backend: 'other' }]) {
+    await (await semaphores.acquire('one', { permits: 1, ...each })).release();
+  }
+  await app.close();
+  expect(closed).toBe(1);
+  expect(app.logger.matching(/no way/)).toHaveLength(1);
 });
 
 it('a backend that opens its store later, in vain, ends the start alone', async () => {

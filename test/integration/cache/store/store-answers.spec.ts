@@ -1,6 +1,10 @@
-import { CacheService } from 'nest-redis-lock';
+import assert from 'node:assert/strict';
+import { CacheService, memory } from 'nest-redis-lock';
+import type { LockBackend } from 'nest-redis-lock/backend';
+import type { CacheStoreProvider } from '../../../../lib/contracts/cache-store.js';
 import { startLockApp, type LockApp } from '../../../support/lock-app.js';
 import { lyingCache } from '../../../support/lying-backend.js';
+import { withMembers } from '../../../support/open-backend.js';
 
 type Call = (cache: CacheService) => Promise<unknown>;
 
@@ -81,4 +85,17 @@ it('does not take a store that answers what it should not for one that does not 
   for (let call = 0; call < 5; call++) await expect(cache.ttl('key')).rejects.toThrow('it answered');
   await cache.set('key', 1);
   await expect(cache.get('key')).resolves.toBe(1);
+});
+
+it('an application whose store of the cache fails to close has ended', async () => {
+  const honest = memory() as LockBackend & CacheStoreProvider;
+  const openCacheStore = (prefix: string | undefined) =>
+    withMembers(honest.openCacheStore(prefix), { close: () => assert.fail('no way') });
+  const backend = withMembers(honest, { openCacheStore });
+  const app = await startLockApp({ backend, cache: {} });
+  const cache = cacheOf(app);
+  await cache.set('key', 1);
+  await app.close();
+  expect(cache.closed).toBe(true);
+  expect(app.logger.matching(/no way/)).toHaveLength(1);
 });
