@@ -104,7 +104,7 @@ export class LockBackends {
       try {
         await Promise.all(checks);
       } catch (error) {
-        await this.stop();
+        await this.stop().catch((failure: unknown) => this.logger.warn(messageOf(failure)));
         throw error;
       }
       return;

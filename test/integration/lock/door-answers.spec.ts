@@ -430,6 +430,14 @@ it('an application closes the stores of its other primitives although one fails 
   expect(app.logger.matching(/no way/)).toHaveLength(1);
 });
 
+it('a start that fails says why, also where its backend then fails to close', async () => {
+  const backend = withMembers(memory(), {
+    ping: async () => assert.fail('no server'),
+    close: async () => assert.fail('no way'),
+  });
+  await expect(startLockApp({ backend, failFast: true })).rejects.toThrow('no server');
+});
+
 it('a backend that opens its store later, in vain, ends the start alone', async () => {
   const open = async () => assert.fail('no server');
   await expect(startLockApp({ backend: withMembers(memory(), { open }) })).rejects.toThrow(/opened no store/);
