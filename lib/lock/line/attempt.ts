@@ -2,7 +2,15 @@ import type { QueueAnswer, QueueMessage } from '../../contracts/lock-queue.js';
 import type { Busy } from '../../contracts/lock-requests.js';
 import type { LockBackendError } from '../../errors/lock-errors.js';
 import { LinkedList, Place } from '../../timing/brief-collections.js';
-import { nextHeartbeat, currentInstant, elapsedSince, type Expiring, type Instant } from '../../timing/clock.js';
+import {
+  nextHeartbeat,
+  currentInstant,
+  elapsedSince,
+  type Expiring,
+  type Instant,
+  type Ticks,
+  type Timeout,
+} from '../../timing/clock.js';
 import type { GrantedLease } from '../grant/store.js';
 import type { Caller } from './caller.js';
 import type { Contender } from './line.js';
@@ -17,6 +25,8 @@ const SHORTEST_PACE = 5;
 const UNREACHED_PERIOD = 50;
 /** With more heartbeats under way, what else the process asks for would wait long behind them. */
 const MOST_BEATS = 240;
+/** How long (ms) an unanswered heartbeat counts among them. A waiter is passed over after 1.5 s without one. */
+const BEAT_TIME = 100;
 
 export type GrantMessage = Extract<QueueMessage, { kind: 'grant' }>;
 
@@ -231,28 +241,52 @@ export class Attempt extends Place implements Expiring {
   }
 }
 
-/** Sends the heartbeats of one process: a limited number at a time, and the others in order as these are answered. */
+/**
+ * Sends the heartbeats of one process: a limited number at a time, and the others in order as these are answered. Those
+ * of a node that does not answer keep the others for `BEAT_TIME` only.
+ */
 export class Heartbeats {
   private readonly waiting = new LinkedList<Attempt>();
   private underWay = 0;
+  /** How often it has gone on without the answers that were due. */
+  private rounds = 0;
+  private limit: Timeout | undefined;
+
+  constructor(private readonly ticks: Ticks) {}
 
   due(attempt: Attempt): void {
-    if (this.underWay < MOST_BEATS) this.send(attempt);
-    else this.waiting.push(attempt);
+    if (this.underWay < MOST_BEATS) return this.send(attempt);
+    this.waiting.push(attempt);
+    this.limit ??= this.ticks.start(performance.now() + BEAT_TIME, () => this.goOn());
+  }
+
+  private goOn(): void {
+    this.limit = undefined;
+    if (!this.waiting.first) return;
+    this.rounds += 1;
+    this.underWay = 0;
+    while (this.underWay < MOST_BEATS && this.waiting.first) this.sendNext();
+    if (this.waiting.first) this.limit = this.ticks.start(performance.now() + BEAT_TIME, () => this.goOn());
+  }
+
+  private sendNext(): void {
+    const next = this.waiting.first;
+    if (!next) return;
+    next.leave();
+    this.send(next);
   }
 
   private send(attempt: Attempt): void {
+    const { rounds } = this;
     this.underWay += 1;
     let over = false;
     attempt.beat(() => {
       // An answer may come after the time limit.
       if (over) return;
       over = true;
+      if (rounds !== this.rounds) return;
       this.underWay -= 1;
-      const next = this.waiting.first;
-      if (!next) return;
-      next.leave();
-      this.send(next);
+      this.sendNext();
     });
   }
 }

@@ -27,7 +27,7 @@ export class Contenders {
   private readonly readers = new BriefMap<string, ReadingContender>();
   /** Those of `order: 'fifo'`. */
   private readonly byTicket = new BriefMap<string, Contender>();
-  readonly heartbeats = new Heartbeats();
+  readonly heartbeats: Heartbeats;
   private tickets = 0;
   /** How all tickets begin: they share this text in memory. */
   readonly beforeTickets: string;
@@ -43,6 +43,7 @@ export class Contenders {
     this.beforeTickets = `${backend.instance}:`;
     this.lingering = queue.pace === undefined;
     this.channel = new QueueChannel(backend.calls, queue);
+    this.heartbeats = new Heartbeats(backend.calls.ticks);
   }
 
   /** Messages may have been lost. */
