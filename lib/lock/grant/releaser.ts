@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Warnings } from '../../errors/limited-log.js';
 import { quoted } from '../../keys/key-part.js';
 import { BriefMap, LinkedList, PlaceOf } from '../../timing/brief-collections.js';
-import { backoff } from '../../timing/clock.js';
+import { backoff, type Ticks } from '../../timing/clock.js';
 import type { Grant } from './grant.js';
 import { GONE, RELEASED, type ReleaseOutcome } from './lease.js';
 import type { BackendCalls, LastRequest, Ticketed } from './store.js';
@@ -14,6 +14,9 @@ const FEWEST_TO_SWEEP = 64;
  * How many releases are sent at once: few, to spare a server that recovers, but several, because one node may be dead.
  */
 const AT_ONCE = 16;
+/** The pause (ms) before what an unanswered request may have got late is released once more; each is longer. */
+const FIRST_PAUSE = 1_000;
+const PAUSE_GROWTH = 4;
 /** The step (ms) of limits that depend on what is left of a lease: `Timeouts` shares a timer among equal ones. */
 export const LIMIT_STEP = 50;
 
@@ -36,11 +39,14 @@ export class Releaser {
     private readonly watchdog: Watchdog,
     logger: Warnings,
   ) {
-    const { commandTimeout, source } = calls;
-    const send = (release: Ticketed, limit: number) => calls.release(release, limit);
+    const { commandTimeout, source, ticks } = calls;
+    const send = async (release: Ticketed, limit: number) => {
+      const { status } = await calls.release(release, limit);
+      return status === 'released';
+    };
     const subjectOf = ({ names }: Ticketed) => quoted(names);
     this.retries = new ReleaseRetries<UnansweredRelease & Ticketed>(
-      { commandTimeout, label: source.label, send, subjectOf, refuses: () => calls.refusal !== undefined },
+      { commandTimeout, ticks, label: source.label, send, subjectOf, refuses: () => calls.refusal !== undefined },
       logger,
     );
   }
@@ -118,6 +124,20 @@ export class Releaser {
     const ending = this.endings.get(owned.ticket)?.ending;
     if (ending) this.track(ending.then(() => this.abandonNow(owned, ttl)));
     else this.abandonNow(owned, ttl);
+  }
+
+  /**
+   * As `abandon`, for a request that failed: the server may carry it out after the release. A statement that waits for
+   * a row, or bytes on their way, outlast the connection on which they were sent.
+   */
+  abandonUnanswered(asked: Ticketed, ttl: number): void {
+    this.abandon(asked, ttl);
+    this.abandonLate(asked, ttl);
+  }
+
+  /** The later releases of `abandonUnanswered`. */
+  abandonLate({ names, ticket }: Ticketed, ttl: number): void {
+    void this.retries.repeatLate({ names, ticket, until: performance.now() + ttl, held: false });
   }
 
   /**
@@ -221,9 +241,11 @@ export interface UnansweredRelease {
 /** How releases are sent, and what a warning calls what one of them is of. */
 interface ReleaseCalls<Release> {
   readonly commandTimeout: number;
+  readonly ticks: Ticks;
   /** Who holds what is released: the label of this process. */
   readonly label: string;
-  send(release: Release, limit: number): Promise<unknown>;
+  /** Answers whether that has freed anything. */
+  send(release: Release, limit: number): Promise<boolean>;
   subjectOf(release: Release): string;
   /** Whether the backend refuses for good. */
   refuses?(): boolean;
@@ -240,12 +262,22 @@ export class ReleaseRetries<Release extends UnansweredRelease> {
     private readonly logger: Warnings,
   ) {}
 
-  /** Resolves when the backend has answered, or the lease has ended. */
-  repeat(release: Release): Promise<void> {
+  /** Resolves when the backend has answered, or the lease has ended. Answers whether the backend freed anything. */
+  repeat(release: Release): Promise<boolean> {
     return new Promise((settled) => {
       this.entries.push(new PlaceOf({ release, settled }));
       if (!this.repeating) void this.repeatAll();
     });
+  }
+
+  /** Releases after pauses, until the backend has freed something or the lease would be over. */
+  async repeatLate(release: Release): Promise<void> {
+    for (let pause = FIRST_PAUSE; ; pause *= PAUSE_GROWTH) {
+      const at = performance.now() + pause;
+      if (this.stopped || at >= release.until) return;
+      await new Promise<void>((resolve) => this.calls.ticks.start(at, resolve));
+      if (await this.repeat(release)) return;
+    }
   }
 
   /** Gives up all releases. */
@@ -279,8 +311,10 @@ export class ReleaseRetries<Release extends UnansweredRelease> {
 
   private async send(entry: Entry<Release>): Promise<boolean> {
     const left = entry.release.until - performance.now();
+    let freed = false;
     try {
-      await this.calls.send(entry.release, Math.max(1, Math.min(this.calls.commandTimeout, left)));
+      const limit = Math.max(1, Math.min(this.calls.commandTimeout, left));
+      freed = await this.calls.send(entry.release, limit);
     } catch {
       // A backend that refuses for good has nothing that a repetition could free.
       if (!this.calls.refuses?.()) {
@@ -288,7 +322,7 @@ export class ReleaseRetries<Release extends UnansweredRelease> {
         return false;
       }
     }
-    entry.settled();
+    entry.settled(freed);
     return true;
   }
 
@@ -300,7 +334,7 @@ export class ReleaseRetries<Release extends UnansweredRelease> {
       const { release, settled } = value;
       if (this.stopped || release.until <= now) {
         place.leave();
-        settled();
+        settled(false);
         if (release.held) unconfirmed.push(release);
       }
       place = after;
@@ -326,5 +360,5 @@ export function releaseLimit(remaining: number, commandTimeout: number): number 
 
 interface Entry<Release> {
   readonly release: Release;
-  readonly settled: () => void;
+  readonly settled: (freed: boolean) => void;
 }

@@ -109,7 +109,8 @@ export class Attempt extends Place implements Expiring {
     // The backend carried it out, and the message of the grant has arrived.
     if (this.owns) return;
     const { refusal } = contender.backend.calls;
-    if (!refusal) this.abandon();
+    if (!refusal)
+      contender.backend.releaser.abandonUnanswered({ names: contender.names, ticket: this.ticket }, this.ttl);
     if (contender.attempt !== this) return;
     this.end();
     contender.error = error;

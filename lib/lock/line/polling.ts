@@ -133,7 +133,7 @@ async function askOnce(
     releaser.abandon(attempt, ttl);
     sent.then(
       ({ status }) => status === 'granted' && releaser.abandon(attempt, ttl),
-      () => {},
+      () => releaser.abandonLate(attempt, ttl),
     );
   }
 }

@@ -61,7 +61,7 @@ export class PermitBid extends Place {
   giveUp({ kept = true } = {}): void {
     if (this.over) return;
     this.end();
-    if (kept) this.source.giveBack(this.request, this.line.settings.ttl);
+    if (kept) this.source.giveBack(this.request, this.line.settings.ttl, { unanswered: this.failures > 0 });
   }
 
   /** A message said that the ticket was granted its permits. */

@@ -66,12 +66,15 @@ export class PermitSource {
     this.writesAtOnce = backend.traits.writesAtOnce === true;
     this.watchdog = new Watchdog<PermitTurn>(this.renewalsAt(backend), logger, undefined, shownOf);
     calls.whenConnected.add(this.renewAll);
-    const send = (request: PermitRequest, limit: number) =>
-      calls.run(RELEASE, request.name, () => this.store.release(request), { limit, givesBack: true });
+    const send = async (request: PermitRequest, limit: number) => {
+      const release = () => this.store.release(request);
+      const { live } = await calls.run(RELEASE, request.name, release, { limit, givesBack: true });
+      return live;
+    };
     const subjectOf = ({ name }: PermitRequest) => shownOf([name]);
-    const { commandTimeout } = calls;
+    const { commandTimeout, ticks } = calls;
     this.retries = new ReleaseRetries<PermitRequest & UnansweredRelease>(
-      { commandTimeout, label: source.label, send, subjectOf, refuses: () => calls.refusal !== undefined },
+      { commandTimeout, ticks, label: source.label, send, subjectOf, refuses: () => calls.refusal !== undefined },
       logger,
     );
   }
@@ -193,15 +196,17 @@ export class PermitSource {
 
   /**
    * Gives permits back, or takes the ticket out of the queue. A first attempt without an answer is repeated in the
-   * background for as long as the lease may last.
+   * background for as long as the lease may last. `unanswered`: a request of the ticket failed, and may be carried out
+   * after the release.
    */
   giveBack(
     request: PermitRequest,
     lease: number,
-    { held = false, limit = this.calls.commandTimeout }: { held?: boolean; limit?: number } = {},
+    { held = false, unanswered = false, limit = this.calls.commandTimeout }: GivingBack = {},
     onTried?: (answer?: PermitReleaseAnswer) => void,
   ): void {
     this.releasing += 1;
+    if (unanswered) void this.retries.repeatLate({ ...request, until: performance.now() + lease, held: false });
     const tried = (answer?: PermitReleaseAnswer) => {
       this.releasing -= 1;
       if (this.releasing === 0) this.released?.();
@@ -283,6 +288,12 @@ export class PermitSource {
   grantedTooLate(name: string, ttl: number): PrimitiveBackendError {
     return this.calls.failure(ACQUISITION, name, `granted too late: the lease of ${ttl} ms had ended`);
   }
+}
+
+interface GivingBack {
+  readonly held?: boolean;
+  readonly unanswered?: boolean;
+  readonly limit?: number;
 }
 
 function shownOf(names: readonly string[]): string {

@@ -15,7 +15,7 @@ import { SemaphoreService } from '../../../lib/primitives/semaphore/semaphore.se
 import { DrivenClock } from '../../support/driven-clock.js';
 import { eventually } from '../../support/eventually.js';
 import { Gate } from '../../support/gate.js';
-import { startLockServices } from '../../support/lock-services.js';
+import { semaphoresWith, startLockServices } from '../../support/lock-services.js';
 import { bare } from '../../support/open-backend.js';
 
 describe('a call that waits for a latch', () => {
@@ -181,6 +181,31 @@ describe('a candidacy', () => {
     expect(warnings.filter((text) => text.includes('has not settled'))).toEqual([]);
     await candidacy.leave();
   });
+});
+
+it('gives back what a permit request without an answer is granted after the release', async () => {
+  const clock = new DrivenClock();
+  clock.start();
+  let late = async () => {};
+  let releases = 0;
+  await using app = await semaphoresWith((inner) => ({
+    acquire: async (request) => {
+      late = async () => void (await inner.acquire(request));
+      throw new Error('connection lost');
+    },
+    release: (request) => {
+      releases += 1;
+      return inner.release(request);
+    },
+  }));
+  const left = () => app.semaphores.available('late', { permits: 1 });
+  await expect(app.semaphores.tryAcquire('late', { permits: 1 })).rejects.toThrow('connection lost');
+  expect(releases).toBe(1);
+  await late();
+  expect(await left()).toBe(0);
+  await clock.pass(1_100);
+  expect([await left(), releases]).toEqual([1, 2]);
+  clock.stop();
 });
 
 describe('local shares of a rate limit', () => {
