@@ -45,7 +45,7 @@ export class KeyScope {
   /** Of a read by `method`. @throws CacheConfigError */
   readSettings(method: string, keys: string | readonly string[], options: ReadOptions | undefined): EntrySettings {
     try {
-      if (options !== undefined) return this.readOptions.settingsOf(options);
+      if (options !== undefined) return this.readOptions.ofFixed.get(options) ?? this.readOptions.settingsOf(options);
     } catch (error) {
       throw telling(error, method, keys);
     }

@@ -227,7 +227,7 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
   }
 
   private requestOf(options: LockOptions | undefined): HoldRequest {
-    if (options !== undefined) return this.requests.settingsOf(options);
+    if (options !== undefined) return this.requests.ofFixed.get(options) ?? this.requests.settingsOf(options);
     return (this.requestOfDefaults ??= this.taker.request(resolveLockOptions({}, this.backends.options.defaults)));
   }
 

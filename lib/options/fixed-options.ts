@@ -57,17 +57,18 @@ interface Resolution<Settings> {
  * equal those of the call before, such as the `{ ttl: '5m' }` of one line of code that runs again and again.
  */
 export class OptionResolver<Options extends object, Settings extends object> {
-  private readonly resolved = new WeakMap<Options, Settings>();
+  /** The settings of fixed options that were resolved: callers of a hot path look here before they call. */
+  readonly ofFixed = new WeakMap<Options, Settings>();
   private last: Resolution<Settings> | undefined;
 
   constructor(private readonly resolve: (options: Options) => Settings) {}
 
   settingsOf(options: Options): Settings {
-    const known = this.resolved.get(options);
+    const known = this.ofFixed.get(options);
     if (known) return known;
     if (this.last && isEqual(options, this.last)) return this.last.settings;
     const settings = this.resolve(options);
-    if (fixed.has(options)) this.resolved.set(options, settings);
+    if (fixed.has(options)) this.ofFixed.set(options, settings);
     else this.remember(options, settings);
     return settings;
   }
