@@ -25,6 +25,9 @@ export interface LockQueue {
   /** Passes the name to the first waiter, and queues another ticket of this process behind the others. */
   requeue(request: RequeueRequest): Pending<QueueAnswer | { readonly status: 'not-owner'; readonly resent: boolean }>;
 
+  /** Whether it heeds the `pause` of heartbeats. */
+  readonly pauses?: boolean | undefined;
+
   /**
    * For a queue that sends no messages: a waiter for the name sends its next heartbeat after this many ms, or when the
    * owner's lease ends.
@@ -86,6 +89,11 @@ export interface BeatRequest extends TicketRequest {
    * that.
    */
   readonly ttl: number;
+  /**
+   * For how many whole milliseconds beyond the usual time the ticket may send no heartbeat: its process waits for
+   * thousands of names. At most 10 s; default 0.
+   */
+  readonly pause?: number | undefined;
 }
 
 /** Passes the name on, and asks for it again. */

@@ -68,8 +68,8 @@ export class QueuePeer {
     return this.queue.enqueue({ ...this.asking(name, ticket), ttl });
   }
 
-  async beat(name: string, ticket: string): Promise<QueueAnswer | { status: 'gone' }> {
-    return this.queue.beat({ ...this.asking(name, ticket), ttl: TTL });
+  async beat(name: string, ticket: string, pause?: number): Promise<QueueAnswer | { status: 'gone' }> {
+    return this.queue.beat({ ...this.asking(name, ticket), ttl: TTL, pause });
   }
 
   async requeue(name: string, ticket: string, again: string, claim = CLAIM) {

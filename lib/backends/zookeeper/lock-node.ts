@@ -84,6 +84,14 @@ export function childPrefix(ticket: string): string {
   return `${encodeURIComponent(ticket)}-lock-`;
 }
 
+/** Marks the node of a ticket that does not wait, and is removed at once where the name is taken. */
+export const ONCE = 'once-';
+
+/** Whether the node waits if it is not the first. */
+export function waitsAt(child: string): boolean {
+  return !child.slice(child.lastIndexOf('-lock-')).startsWith(`-lock-${ONCE}`);
+}
+
 /** The ticket of a node; the name of the node itself if it is not one of ours. */
 export function ticketOf(child: string): string {
   const end = child.lastIndexOf('-lock-');

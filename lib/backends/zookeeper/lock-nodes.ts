@@ -1,7 +1,16 @@
 import { Exception } from 'node-zookeeper-client';
 import type { QueueAnswer, ReleaseAnswer, RenewAnswer, TokenRange } from '../../contracts/lock-backend.js';
 import { processOf } from '../../contracts/lock-requests.js';
-import { type FencingTokens, LockNode, type TicketAt, isWorn, nodeKey, childPrefix, inOrder } from './lock-node.js';
+import {
+  type FencingTokens,
+  LockNode,
+  type TicketAt,
+  isWorn,
+  nodeKey,
+  childPrefix,
+  inOrder,
+  ONCE,
+} from './lock-node.js';
 import type { ParentNodes } from './parent-nodes.js';
 import type { ZooKeeperConnection } from './zookeeper-connection.js';
 import type { QueuePlaces } from './zookeeper-lock-queue.js';
@@ -181,7 +190,8 @@ export class LockNodes {
     for (let attempt = 1; ; attempt++) {
       // All at once: the server carries them out in this order.
       const parent = parents.use(node.parent, requests);
-      const created = requests.createEphemeral(node.key, this.dataOf(node)).then((path) => (node.path = path));
+      const key = waits ? node.key : node.key + ONCE;
+      const created = requests.createEphemeral(key, this.dataOf(node)).then((path) => (node.path = path));
       try {
         const sent = Promise.all([created, requests.children(node.parent), parent]);
         return await this.answerTo(

@@ -10,7 +10,7 @@ import type {
 import { MOST_WAITERS } from '../../contracts/lock-requests.js';
 import { ownStore } from '../../contracts/store.js';
 import { Listeners } from '../listeners.js';
-import { FencingTokens, parentPaths, inOrder, ticketOf, type TicketAt } from './lock-node.js';
+import { FencingTokens, parentPaths, inOrder, ticketOf, type TicketAt, waitsAt } from './lock-node.js';
 import { LockNodes, NodeRegistry, childrenOf } from './lock-nodes.js';
 import { ParentNodes } from './parent-nodes.js';
 import { ZooKeeperConnection } from './zookeeper-connection.js';
@@ -146,12 +146,11 @@ class LockInspection {
     for (;;) {
       try {
         const children = await requests.children(parent);
-        const [first, ...waiting] = inOrder(children.names);
+        const [first, ...others] = inOrder(children.names);
         if (first === undefined) return null;
+        const waiting = others.filter(waitsAt);
         const seen = [first, ...waiting.slice(0, MOST_WAITERS)];
-        const [own, ...others] = await Promise.all(
-          seen.map((child) => unlessGone(requests.data(`${parent}/${child}`))),
-        );
+        const [own, ...nodes] = await Promise.all(seen.map((child) => unlessGone(requests.data(`${parent}/${child}`))));
         if (!own) continue;
         return {
           owner: ticketOf(first),
@@ -159,7 +158,7 @@ class LockInspection {
           ttl: timeout,
           fencingToken: await this.tokens.newest(requests, parent, children, own.stat),
           waiting: waiting.length,
-          waiters: others.flatMap((node, index) =>
+          waiters: nodes.flatMap((node, index) =>
             node ? [{ ticket: ticketOf(waiting[index] as string), ...labelIn(node.data) }] : [],
           ),
         };

@@ -2,7 +2,7 @@ import { Exception } from 'node-zookeeper-client';
 import type { Granted, ModuleContext, QueueAnswer, QueueMessage } from '../../contracts/lock-backend.js';
 import { processOf } from '../../contracts/lock-requests.js';
 import { LinkedList, PlaceOf } from '../../timing/brief-collections.js';
-import { type LockNode, type FencingTokens, ticketOf, inOrder } from './lock-node.js';
+import { type LockNode, type FencingTokens, ticketOf, inOrder, waitsAt } from './lock-node.js';
 import type { NodeRegistry } from './lock-nodes.js';
 import { unless, type Children } from './zookeeper-requests.js';
 
@@ -83,7 +83,7 @@ export class QueuePlaces {
       const order = inOrder(names);
       const own = node.path?.slice(node.path.lastIndexOf('/') + 1);
       const place = order.findIndex((child) => (own === undefined ? child.startsWith(childPrefix) : child === own));
-      if (place === 0) return this.grant(node, children, order.length - 1);
+      if (place === 0) return this.grant(node, children, order.slice(1).filter(waitsAt).length);
       if (place === -1) {
         this.registry.remove(node);
         return undefined;
@@ -130,15 +130,23 @@ export class QueuePlaces {
 
   /** Watches whether others wait for the name, and whether the node is removed by force. */
   private async watchHolder(node: LockNode): Promise<void> {
-    const wanted = () => {
-      if (this.registry.has(node)) this.messages.wanted(node);
+    const there = node.watch(node.path as string, () => this.revoked(node));
+    await Promise.all([there, this.watchWaiters(node)]);
+    if (!(await there)) this.revoked(node);
+  }
+
+  /** Tells once that others wait. Those that ask once come and go. */
+  private async watchWaiters(node: LockNode): Promise<void> {
+    const { session, parent, path } = node;
+    let told = false;
+    const look = async () => {
+      const { names } = await session.requests.children(parent, () => {
+        if (!told && this.registry.has(node)) look().catch(() => {});
+      });
+      told = names.some((child) => waitsAt(child) && path !== `${parent}/${child}`);
+      if (told && this.registry.has(node)) this.messages.wanted(node);
     };
-    const [there, children] = await Promise.all([
-      node.watch(node.path as string, () => this.revoked(node)),
-      node.session.requests.children(node.parent, wanted),
-    ]);
-    if (!there) this.revoked(node);
-    else if (children.names.length > 1) wanted();
+    await look();
   }
 }
 

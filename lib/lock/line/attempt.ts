@@ -1,4 +1,4 @@
-import type { QueueAnswer, QueueMessage } from '../../contracts/lock-queue.js';
+import type { LockQueue, QueueAnswer, QueueMessage } from '../../contracts/lock-queue.js';
 import type { Busy } from '../../contracts/lock-requests.js';
 import type { LockBackendError } from '../../errors/lock-errors.js';
 import { LinkedList, Place } from '../../timing/brief-collections.js';
@@ -25,6 +25,10 @@ const SHORTEST_PACE = 5;
 const UNREACHED_PERIOD = 50;
 /** With more heartbeats under way, what else the process asks for would wait long behind them. */
 const MOST_BEATS = 240;
+/** Beyond this many heartbeats a second of one process, each of its waiters pauses for longer. */
+const BEATS_A_SECOND = 2_000;
+/** The longest of these pauses (ms). */
+const LONGEST_PAUSE = 10_000;
 /** How long (ms) an unanswered heartbeat counts among them. A waiter is passed over after 1.5 s without one. */
 const BEAT_TIME = 100;
 
@@ -51,6 +55,8 @@ export class Attempt extends Place implements Expiring {
   private wall: number;
   /** A message with a fencing token below this reports an earlier grant. */
   private unissued = 0;
+  /** For how long (ms) the last heartbeat said that it may be the last. */
+  declare private pause: number | undefined;
 
   constructor(
     private readonly contender: Contender,
@@ -134,7 +140,7 @@ export class Attempt extends Place implements Expiring {
   /** The owner's lease ends in `remaining` ms, sooner than the last answer said. */
   onLeaseEnds(remaining: number): void {
     const caller = this.contender.first;
-    if (this.list && caller) this.beatAfter(nextBeat(caller.options.ttl, { first: true, remaining }));
+    if (this.list && caller) this.beatAfter(nextBeat(caller.options.ttl, { first: true, remaining }, undefined));
   }
 
   /** Sends a heartbeat at once: messages may have been lost while the channel was closed. */
@@ -153,6 +159,7 @@ export class Attempt extends Place implements Expiring {
   end(): void {
     this.leave();
     const { contender } = this;
+    if (this.waits) contender.contenders.heartbeats.waiters -= 1;
     if (contender.single) contender.forgetTicket(this.ticket);
     contender.attempt = undefined;
   }
@@ -167,6 +174,7 @@ export class Attempt extends Place implements Expiring {
     const { contenders, names, mode } = contender;
     const grant = contenders.backend.calls.granted({ names, ticket }, { base, asked, mode }, answer);
     this.leave();
+    if (this.waits) contenders.heartbeats.waiters -= 1;
     contender.attempt = undefined;
     if (!startedAt) contender.granted = this;
     else if (contender.granted) contender.granted = undefined;
@@ -177,6 +185,7 @@ export class Attempt extends Place implements Expiring {
   private wait(sentAt: Instant, answer: Busy): void {
     const { contender } = this;
     contender.busy(answer);
+    if (!this.waits) contender.contenders.heartbeats.waiters += 1;
     this.waits = true;
     this.monotonic = Math.floor(sentAt.monotonic);
     this.wall = Math.floor(sentAt.wall);
@@ -185,7 +194,7 @@ export class Attempt extends Place implements Expiring {
     if (contender.overdue) contender.refuseOverdue();
     const caller = contender.first;
     if (!caller) return contender.quit();
-    this.beatAfter(nextBeat(caller.options.ttl, answer, paceOf(contender, caller)));
+    this.beatAfter(nextBeat(caller.options.ttl, answer, paceOf(contender, caller), this.pause));
     const { channel } = contender.contenders;
     if (!channel.isOpen) void channel.open();
   }
@@ -218,10 +227,12 @@ export class Attempt extends Place implements Expiring {
     const { backend, contenders, name, names, mode } = contender;
     const { calls } = backend;
     const sentAt = currentInstant();
+    const { pause } = contenders.heartbeats;
+    if (pause !== this.pause) this.pause = pause;
     calls.send(
       'acquire',
       names,
-      () => contenders.queue.beat({ name, ticket, mode, ttl }),
+      () => contenders.queue.beat({ name, ticket, mode, ttl, pause }),
       (answer) => {
         ended();
         if (answer.status !== 'gone') this.answered(sentAt, answer);
@@ -252,8 +263,22 @@ export class Heartbeats {
   /** How often it has gone on without the answers that were due. */
   private rounds = 0;
   private limit: Timeout | undefined;
+  /** How many tickets of the process wait. */
+  waiters = 0;
 
-  constructor(private readonly ticks: Ticks) {}
+  constructor(
+    private readonly ticks: Ticks,
+    private readonly queue: LockQueue,
+    private readonly channel: { readonly isOpen: boolean },
+  ) {}
+
+  /** How long (ms) a ticket may pause after the heartbeat that is sent now; `undefined` for the usual time. */
+  get pause(): number | undefined {
+    const period = (this.waiters / BEATS_A_SECOND) * 1_000;
+    // Without messages, a ticket learns of its grant by a heartbeat.
+    if (period <= LONGEST_PERIOD || !this.queue.pauses || !this.channel.isOpen) return undefined;
+    return Math.floor(Math.min(period, LONGEST_PAUSE));
+  }
 
   due(attempt: Attempt): void {
     if (this.underWay < MOST_BEATS) return this.send(attempt);
@@ -300,18 +325,21 @@ export function claimOf({ backend }: Contender, ttl: number): number {
 /**
  * Milliseconds until the next heartbeat: half a claim, so that a lost message costs no more; twice that for a waiter
  * far from the head. A little less brings it nearer to the others of the process. The first waiter asks as soon as the
- * owner's lease ends. Where the queue sends no messages, every waiter asks at its `pace`.
+ * owner's lease ends. Where the queue sends no messages, every waiter asks at its `pace`. One of thousands of tickets
+ * pauses for longer, but not beyond the owner's lease; what is left to chance spreads their heartbeats.
  */
 function nextBeat(
   ttl: number,
   { first, far, unreached, remaining }: Pick<Busy, 'first' | 'far' | 'unreached' | 'remaining'>,
-  pace?: number,
+  pace: number | undefined,
+  pause = 0,
 ): number {
   if (pace !== undefined) return Math.min(pace, remaining + 1);
   const near = Math.max(Math.min(LONGEST_CLAIM, ttl) / 2, SHORTEST_PERIOD);
   if (unreached) return Math.min(near, UNREACHED_PERIOD);
   const period = far ? Math.min(2 * near, LONGEST_PERIOD) : near;
   if (first && remaining < period) return remaining + 1;
+  if (pause > 0) return Math.min(pause * (0.5 + Math.random() / 2), Math.max(period, remaining + 1));
   const now = performance.now();
   const delay = nextHeartbeat(now + period, period) - now;
   // Not just before the owner's lease ends: a dead owner would cost a period more.

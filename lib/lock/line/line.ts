@@ -168,7 +168,7 @@ export abstract class Contender extends LinkedList<Caller> implements GrantListe
       for (const caller of this.toArray()) caller.meetContention(owner);
     }
     this.lastOwner = owner;
-    this.ownedUntil = Math.ceil(performance.now() + remaining);
+    this.ownedUntil = Math.floor(performance.now() + remaining);
   }
 
   /** The backend has answered. */

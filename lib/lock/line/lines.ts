@@ -43,7 +43,7 @@ export class Contenders {
     this.beforeTickets = `${backend.instance}:`;
     this.lingering = queue.pace === undefined;
     this.channel = new QueueChannel(backend.calls, queue);
-    this.heartbeats = new Heartbeats(backend.calls.ticks);
+    this.heartbeats = new Heartbeats(backend.calls.ticks, queue, this.channel);
   }
 
   /** Messages may have been lost. */

@@ -194,7 +194,7 @@ const OF_PERMITS = of('permits', [
   one(
     'permits: a ticket that is given up keeps what it was granted',
     'primitives/semaphore/permit-bid.ts',
-    '    if (kept) this.source.giveBack(this.request, this.line.settings.ttl);\n',
+    '    if (kept) this.source.giveBack(this.request, this.line.settings.ttl, { unanswered: this.failures > 0 });\n',
     '',
     'its claim ends by itself after 2 s, and a late answer or message gives it back',
   ),

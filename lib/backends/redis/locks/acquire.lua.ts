@@ -97,7 +97,8 @@ end
  * waits. Never queues a ticket; a waiter that is no longer in the list, for example after an eviction, has to queue
  * again.
  *
- * KEYS, for each call: lock, fence, queue, waiters. ARGV: 1 how to publish (see QUEUE); then for each call the ticket.
+ * KEYS, for each call: lock, fence, queue, waiters. ARGV: 1 how to publish (see QUEUE); then for each call the ticket,
+ * and for how many ms it may pause beyond the usual time between two heartbeats.
  * Returns for each call what ACQUIRE_OR_ENQUEUE returns (to a reader: READ_OR_ENQUEUE), or {-1} when the ticket is no
  * longer in the queue.
  */
@@ -115,7 +116,7 @@ local ask_again = function(key, arg)
     leave(lock, me)
     return {-1}
   end
-  deaf = beat(lock, me, deaf, purpose, reads)
+  deaf = beat(lock, me, deaf, purpose, reads, tonumber(ARGV[arg + 1]))
   if not owner or shared(owner) then
     local ticket, token, count = hand_on(lock, me, owner)
     if ticket == me and reads then return share_of(lock, redis.call('GET', lock.key), me) end
@@ -126,7 +127,7 @@ local ask_again = function(key, arg)
   return busy(lock, me, deaf)
 end
 
-${batchOf('ask_again', { keys: 4, args: 1, shared: 1 })}
+${batchOf('ask_again', { keys: 4, args: 2, shared: 1 })}
 `);
 
 /**

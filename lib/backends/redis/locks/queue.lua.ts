@@ -93,7 +93,7 @@ const SILENCE = 1_500;
 const FRESH = 200;
 /** How many places at the head of the queue are near: their turn may come before their next heartbeat. */
 const NEAR = 8;
-/** The keys of a queue expire this long (ms) after the last heartbeat of a waiter. */
+/** The keys of a queue expire this long (ms) after the last heartbeat of a waiter: it may pause for half of that. */
 const QUEUE_EXPIRY = 4 * WAITER_TTL;
 
 /** Mints fencing tokens of a lock, as Lua functions, in a `fencingScript`. A lock is a table with its keys. */
@@ -158,9 +158,10 @@ local write = function(lock, ticket, alive, deaf, purpose, reads)
   redis.call('PEXPIRE', lock.queue, ${QUEUE_EXPIRY})
 end
 -- Notes a heartbeat. Sends an empty message to a waiter that a message missed, to see whether messages reach it again.
-local beat = function(lock, ticket, deaf, purpose, reads)
+-- One that they reach may pause, and counts as alive for that time more.
+local beat = function(lock, ticket, deaf, purpose, reads, pause)
   if deaf > 0 then deaf = tell('hello', ticket, '') > 0 and 0 or 2 end
-  write(lock, ticket, now + ${WAITER_TTL}, deaf, purpose, reads)
+  write(lock, ticket, now + ${WAITER_TTL} + (deaf == 0 and pause or 0), deaf, purpose, reads)
   return deaf
 end
 local join = function(lock, ticket, purpose)

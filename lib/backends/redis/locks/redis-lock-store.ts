@@ -191,6 +191,7 @@ export function redisLockStore(
 
 /** The queue of the Redis backend: one list of tickets for each lock, and one channel for each process. */
 class RedisLockQueue implements LockQueue {
+  readonly pauses = true;
   private readonly scripts: ScriptRunner;
   private readonly publishing: string;
   private readonly enqueues: ScriptBatch;
@@ -228,8 +229,8 @@ class RedisLockQueue implements LockQueue {
     });
   }
 
-  beat(request: BeatRequest): Pending<QueueAnswer | { status: 'gone' }> {
-    return this.beats.run(this.publishing, this.keys.of(request.name), [request.ticket], (reply) =>
+  beat({ name, ticket, pause = 0 }: BeatRequest): Pending<QueueAnswer | { status: 'gone' }> {
+    return this.beats.run(this.publishing, this.keys.of(name), [ticket, pause], (reply) =>
       Number((reply as QueueReply)[0]) === -1 ? { status: 'gone' } : queueAnswer(reply as QueueReply),
     );
   }

@@ -1,4 +1,15 @@
-import { foreign, name, peer, plain, startQueueOnRedis, waiters } from '../../../support/queue-on-redis.js';
+import { setTimeout } from 'node:timers/promises';
+import { eventually } from '../../../support/eventually.js';
+import {
+  foreign,
+  name,
+  owner,
+  peer,
+  plain,
+  startQueueOnRedis,
+  unreachable,
+  waiters,
+} from '../../../support/queue-on-redis.js';
 import { asBusy, asGranted } from '../../../support/queue-peer.js';
 
 startQueueOnRedis();
@@ -49,4 +60,33 @@ it('each of them has an answer of its own', async () => {
   expect(statusOf(answers[3])).toContain('WRONGTYPE');
   expect(answers.slice(4).map(statusOf)).toEqual(Array.from({ length: NAMES - 4 }, () => 'busy'));
   expect(await waiters(gone)).toEqual([]);
+});
+
+it('a ticket that said so pauses and keeps its turn, unless messages miss it', async () => {
+  const [holder, deaf, first, second] = [await peer(), unreachable(), await peer(), await peer()];
+  const [held, missed, silent, paused] = [holder.ticket(), deaf.ticket(), first.ticket(), second.ticket()];
+  asGranted(await holder.enqueue(name, held));
+  for (const [each, ticket] of [
+    [deaf, missed],
+    [first, silent],
+    [second, paused],
+  ] as const) {
+    asBusy(await each.enqueue(name, ticket));
+  }
+  const aliveFor = async (ticket: string) => {
+    const [[seconds], entry] = await Promise.all([plain.time(), plain.hget(`lock:{${name}}:waiters`, ticket)]);
+    return Number(entry?.split(':')[0]) - Number(seconds) * 1_000;
+  };
+  asBusy(await second.beat(name, paused, 9_000));
+  expect(await aliveFor(paused)).toBeGreaterThan(12_000);
+  // A waiter without a heartbeat for 1.5 s is passed over.
+  await setTimeout(1_700);
+  asBusy(await deaf.beat(name, missed, 9_000));
+  await holder.release(name, held);
+  expect(await owner()).toBe(paused);
+  expect(await eventually(() => second.messages.find(({ kind }) => kind === 'grant'))).toMatchObject({
+    ticket: paused,
+  });
+  asBusy(await deaf.beat(name, missed, 9_000));
+  expect(await aliveFor(missed)).toBeLessThan(7_000);
 });

@@ -1,7 +1,7 @@
 import type { LockOptions } from 'nest-redis-lock';
 import { LockBackendError } from '../../../../lib/errors/lock-errors.js';
 import { app, backend, Call, clock, NAME, openChannel, startContender } from '../../../support/contender-at-backend.js';
-import { busy, granted } from '../../../support/scripted-backend.js';
+import { busy, type Command, granted } from '../../../support/scripted-backend.js';
 
 startContender();
 
@@ -101,6 +101,70 @@ it('readers of one short lease all begin with its renewal', async () => {
   await renewal.answer({ status: 'renewed', remaining: 30_000 });
   await clock.pass(1);
   expect(readers.filter(({ lock }) => lock?.held)).toHaveLength(3);
+});
+
+/** Callers wait for this number of names, and the backend answers each request at once. */
+async function waitingForMany(names: number) {
+  await openChannel();
+  backend.atOnce.enqueue = backend.atOnce.beat = () => busy({ first: true, remaining: 60_000 });
+  const controller = new AbortController();
+  const waits = Array.from({ length: names }, (_, index) =>
+    app.locks.acquire(`job-${index}`, { wait: '10m', signal: controller.signal }).catch(() => {}),
+  );
+  await clock.pass(100);
+  const end = async () => {
+    controller.abort();
+    await clock.settle(Promise.all(waits));
+  };
+  const beatsWithin = async (ms: number) => {
+    const before = backend.sent.length;
+    await clock.pass(ms);
+    return backend.sent.slice(before).filter(({ kind }) => kind === 'beat') as Command<'beat'>[];
+  };
+  return { beatsWithin, end };
+}
+
+describe('the heartbeats of one process', () => {
+  it('are 2,000 to 4,000 a second where it waits for thousands of names, and say for how long each pauses', async () => {
+    Object.assign(backend.queue, { pauses: true });
+    const { beatsWithin, end } = await waitingForMany(4_000);
+    await beatsWithin(1_000);
+    const beats = await beatsWithin(4_000);
+    expect(new Set(beats.map(({ request }) => request.pause))).toEqual(new Set([2_000]));
+    expect(beats.length / 4).toBeGreaterThan(2_000);
+    expect(beats.length / 4).toBeLessThan(4_000);
+    const last = new Map<string, number>();
+    for (const { ticket, sentAt } of beats) {
+      expect(sentAt - (last.get(ticket) ?? sentAt)).toBeLessThan(2_100);
+      last.set(ticket, sentAt);
+    }
+    await end();
+    // Nobody waits any more.
+    const call = new Call({ wait: '10m' });
+    const [beat] = await beatsWithin(600);
+    expect(beat?.request.pause).toBeUndefined();
+    await call.giveUp();
+  });
+
+  it('come at the usual times where the queue does not heed their pauses, or no message arrives', async () => {
+    const { beatsWithin, end } = await waitingForMany(2_500);
+    await beatsWithin(600);
+    const beats = await beatsWithin(500);
+    expect(beats).toHaveLength(2_500);
+    expect(beats.every(({ request }) => request.pause === undefined)).toBe(true);
+    await end();
+  });
+
+  it('come when the lease of the owner ends, whatever their pause', async () => {
+    Object.assign(backend.queue, { pauses: true });
+    const { beatsWithin, end } = await waitingForMany(6_000);
+    await beatsWithin(600);
+    backend.atOnce.beat = () => busy({ first: true, remaining: 1_000 });
+    await beatsWithin(3_000);
+    const beats = await beatsWithin(1_010);
+    expect(new Set(beats.map(({ ticket }) => ticket)).size).toBe(6_000);
+    await end();
+  });
 });
 
 it('sends no more than 240 heartbeats at a time, then the others in order as answers come, or after 100 ms', async () => {
