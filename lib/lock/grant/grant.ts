@@ -135,8 +135,8 @@ export class Grant implements Listed, Instant {
    * counts than was asked for, then or earlier; a check asks for no longer lease. The deadline never moves back.
    */
   renewed(sentAt: Instant, answered: number, asked: number): void {
-    const left = this.trusted - elapsedBetween(this, sentAt);
-    const remaining = trustedLease(answered, Math.max(asked, left));
+    const longest = answered > asked ? Math.max(asked, this.trusted - elapsedBetween(this, sentAt)) : asked;
+    const remaining = trustedLease(answered, longest);
     this.confirmedAt = Math.floor(sentAt.monotonic);
     this.granted = remaining;
     this.most = remaining < asked ? remaining : 0;
@@ -292,18 +292,15 @@ export class TokenFloor {
     const left = rise ? (least === first ? count : first + count - least) : 0;
     if (left <= 0) return { first: least, count: 0 };
     const last = reads ? least : least + left - 1;
-    for (const name of names) this.note(name, last);
+    for (const name of names) this.saw(name, last);
     return { first: least, count: left };
   }
 
   /** A token of the name was handed on; another may have been issued after it, and have arrived before. */
   saw(name: string, token: number): void {
-    if (token > this.of(name)) this.note(name, token);
-  }
-
-  private note(name: string, token: number): void {
+    const largest = Math.max(token, this.of(name));
     if (this.recent.size === MOST_NAMES && !this.recent.has(name)) this.forgetEarlier();
-    this.recent.set(name, token);
+    this.recent.set(name, largest);
   }
 
   private forgetEarlier(): void {
