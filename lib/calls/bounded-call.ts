@@ -36,15 +36,12 @@ export class BoundedCall<T, Subject, Failure extends Error> implements Expiring,
     private readonly answered: (answer: T) => void,
     private readonly failed: (error: Failure) => void,
     private readonly late: ((answer: T) => void) | undefined,
+    /** The request, which is under way: the backend is at work while this process notes the time limit. */
+    sent: Pending<T>,
   ) {
-    const { breaker, limits } = rules;
-    this.answersBefore = breaker ? breaker.answers : 0;
-    this.timeout = limits.start(limit, this);
-    this.place = breaker?.underWay.push(new PlaceOf<Interruptible>(this));
-  }
-
-  /** Ends with the outcome of the request, which is under way. */
-  follow(sent: Pending<T>): void {
+    this.answersBefore = rules.breaker ? rules.breaker.answers : 0;
+    this.timeout = rules.limits.start(limit, this);
+    this.place = rules.breaker?.underWay.push(new PlaceOf<Interruptible>(this));
     sent.then(
       (answer) => {
         this.rules.breaker?.answered();
@@ -139,19 +136,21 @@ export abstract class BoundedCalls<Subject, Failure extends Error> implements Ca
   abstract readonly limits: Timeouts;
   abstract readonly breaker: CircuitBreaker | undefined;
 
+  protected readonly told: Told;
+
   constructor(
     private readonly diagnosable: Diagnosable,
     readonly checks = new StartChecks(),
-  ) {}
+  ) {
+    this.told = toldBy(diagnosable);
+  }
 
-  /** Why the backend or store refuses for good, once it has said so to any caller in this process. */
   get refusal(): BackendRefusal | undefined {
-    return refusals.get(this.diagnosable);
+    return this.told.refusal;
   }
 
   heed(error: unknown): void {
-    const refusal = refusalIn(error);
-    if (refusal && !this.refusal) refusals.set(this.diagnosable, refusal);
+    this.told.refusal ??= refusalIn(error);
   }
 
   /**
@@ -168,8 +167,8 @@ export abstract class BoundedCalls<Subject, Failure extends Error> implements Ca
       return underWay.then(
         () => new Promise<T>((resolve, reject) => this.begin(call, givesBack).then(resolve, reject)),
       );
-    const refusal = givesBack ? undefined : refusals.get(this.diagnosable);
-    if (refusal) return Promise.reject(refusal);
+    const { refusal } = this.told;
+    if (refusal && !givesBack) return Promise.reject(refusal);
     try {
       const pending = call() as Pending<T> | undefined;
       if (typeof pending?.then === 'function') return pending;
@@ -200,8 +199,19 @@ function beginDue(checks: StartChecks, begin: () => void): void {
   begin();
 }
 
-/** What each backend and store has refused, for as long as the process uses it. */
-const refusals = new WeakMap<Diagnosable, BackendRefusal>();
+/** What a backend or store has told all its callers in this process, for as long as the process uses it. */
+interface Told {
+  /** Why it refuses for good, once it has said so. */
+  refusal: BackendRefusal | undefined;
+}
+
+const told = new WeakMap<Diagnosable, Told>();
+
+function toldBy(diagnosable: Diagnosable): Told {
+  const known = told.get(diagnosable) ?? { refusal: undefined };
+  told.set(diagnosable, known);
+  return known;
+}
 
 /** Milliseconds between two PINGs while the breaker is open. */
 const PROBE_INTERVAL = 250;

@@ -112,9 +112,7 @@ export class PrimitiveCalls extends BoundedCalls<string, PrimitiveBackendError> 
     { late, limit = this.commandTimeout, givesBack = false }: CallOptions<T> = {},
   ): void {
     if (this.breaker?.isOpen) return failed(this.failure(operation, key, 'the circuit breaker is open'));
-    // The call first: the backend is at work while this process notes the time limit.
-    const pending = this.begin(call, givesBack);
-    new BoundedCall(this, operation, key, limit, answered, failed, late).follow(pending);
+    void new BoundedCall(this, operation, key, limit, answered, failed, late, this.begin(call, givesBack));
   }
 
   failure(operation: string, key: string, why: string, cause?: unknown): PrimitiveBackendError {

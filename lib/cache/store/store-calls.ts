@@ -83,8 +83,7 @@ export class StoreCalls extends BoundedCalls<string, CacheBackendError> {
     if (this.stopped) return failed(this.failure(operation, key, 'the application has ended'));
     if (this.breaker.isOpen) return failed(this.failure(operation, key, 'the circuit breaker is open'));
     const { commandTimeout } = this.options;
-    const bounded = new BoundedCall(this, operation, key, commandTimeout, answered, failed, late);
-    bounded.follow(this.begin(call));
+    void new BoundedCall(this, operation, key, commandTimeout, answered, failed, late, this.begin(call));
   }
 
   run<T>(operation: string, key: string, call: () => Pending<T>, late?: (answer: T) => void): Promise<T> {

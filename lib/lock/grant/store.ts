@@ -139,17 +139,26 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     return this.explained('acquire', names, this.begin(call));
   }
 
-  /** Without a time limit: a late answer still counts. Both functions get the number of the request. */
-  renew(
-    requests: readonly RenewalRequest[],
-    answered: (answer: RenewAnswer, index: number) => void,
-    failed: (error: LockBackendError, index: number) => void,
-  ): void {
-    for (const [index, sent] of this.sentRenewals(requests).entries()) {
-      sent.then(
-        (answer) => answered(answer, index),
-        (error: unknown) => failed(this.explain('renew', requests[index]?.names ?? [], error), index),
-      );
+  /**
+   * One answer for each request, without a time limit: a late one still counts. A backend that throws instead of
+   * rejecting must not stop the watchdog.
+   */
+  sendRenewals(requests: readonly RenewalRequest[]): readonly Pending<RenewAnswer>[] {
+    const { refusal } = this.told;
+    if (refusal) return requests.map(() => Promise.reject(refusal));
+    const each: RenewRequest[] = [];
+    for (const { names, ticket, ttl } of requests) for (const name of names) each.push({ name, ticket, ttl });
+    try {
+      const sent = this.store.renew(each);
+      const answers: Pending<RenewAnswer>[] = [];
+      let next = 0;
+      for (const { names } of requests) {
+        const own = sent.slice(next, (next += names.length));
+        answers.push(names.length === 1 ? (own[0] as Pending<RenewAnswer>) : leastOf(own));
+      }
+      return answers;
+    } catch (error) {
+      return requests.map(() => Promise.reject(error));
     }
   }
 
@@ -160,9 +169,9 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     failed: (error: LockBackendError) => void,
     limit = this.commandTimeout,
   ): void {
-    const [call] = this.sentRenewals([request]) as [Pending<RenewAnswer>];
+    const [call] = this.sendRenewals([request]) as [Pending<RenewAnswer>];
     // Not by `send`, which drops the call of a backend that refuses by now, and nobody would handle its rejection.
-    new BoundedCall(this, 'renew', request.names, limit, answered, failed, answered).follow(call);
+    void new BoundedCall(this, 'renew', request.names, limit, answered, failed, answered, call);
   }
 
   /**
@@ -222,7 +231,7 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     const all = () => worstOf(names.map((name) => give(name)));
     const call = this.begin(names.length === 1 ? give : all, true);
     const late = by ? undefined : answered;
-    new BoundedCall(this, 'release', names, limit, answered, failed, late).follow(call);
+    void new BoundedCall(this, 'release', names, limit, answered, failed, late, call);
   }
 
   /** Unless it is answered, the lock stays that of its owner until the readers of this process have ended. */
@@ -294,8 +303,7 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     failed: (error: LockBackendError) => void,
     limit = this.commandTimeout,
   ): void {
-    const sent = this.begin(call);
-    new BoundedCall(this, operation, names, limit, answered, failed, answered).follow(sent);
+    void new BoundedCall(this, operation, names, limit, answered, failed, answered, this.begin(call));
   }
 
   unanswered(operation: string, names: readonly string[], limit: number): LockBackendError {
@@ -346,26 +354,6 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
         `${whyNoToken(offered, seen)}. It is asked for other tokens before anybody gets the lock`,
       `tokens of ${this.backend.name}`,
     );
-  }
-
-  /** One answer for each request. A backend that throws instead of rejecting must not stop the watchdog. */
-  private sentRenewals(requests: readonly RenewalRequest[]): readonly Pending<RenewAnswer>[] {
-    const { refusal } = this;
-    if (refusal) return requests.map(() => Promise.reject(refusal));
-    const each: RenewRequest[] = [];
-    for (const { names, ticket, ttl } of requests) for (const name of names) each.push({ name, ticket, ttl });
-    try {
-      const sent = this.store.renew(each);
-      const answers: Pending<RenewAnswer>[] = [];
-      let next = 0;
-      for (const { names } of requests) {
-        const own = sent.slice(next, (next += names.length));
-        answers.push(names.length === 1 ? (own[0] as Pending<RenewAnswer>) : leastOf(own));
-      }
-      return answers;
-    } catch (error) {
-      return requests.map(() => Promise.reject(error));
-    }
   }
 }
 

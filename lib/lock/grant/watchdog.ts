@@ -1,5 +1,6 @@
 import type { Warnings } from '../../errors/limited-log.js';
 import type { RenewAnswer } from '../../contracts/lock-requests.js';
+import type { Pending } from '../../contracts/store.js';
 import type { LockLostReason } from '../../errors/lock-errors.js';
 import { lockChannels } from '../../events/lock-channels.js';
 import { quoted } from '../../keys/key-part.js';
@@ -46,12 +47,10 @@ export interface RenewalCalls<Renewed extends Grant> {
   readonly commandTimeout: number;
   /** Who holds them, in warnings. */
   readonly source: { readonly label: string };
-  /** Without a time limit: a late answer still counts. Both functions get the number of the request. */
-  renew(
-    requests: readonly (RenewalRequest & { readonly grant: Renewed })[],
-    answered: (answer: RenewAnswer, index: number) => void,
-    failed: (error: Error, index: number) => void,
-  ): void;
+  /** One answer for each request, without a time limit: a late one still counts. */
+  sendRenewals(requests: readonly (RenewalRequest & { readonly grant: Renewed })[]): readonly Pending<RenewAnswer>[];
+  /** The error for a renewal of these names that was rejected with `error`. */
+  explain(operation: 'renew', names: readonly string[], error: unknown): Error;
   /** The backend answered `remaining` ms to a request for `asked` ms that was sent at `sentAt`. */
   renewed(grant: Renewed, sentAt: Instant, remaining: number, asked: number): void;
 }
@@ -228,35 +227,33 @@ export class Watchdog<Renewed extends Grant = Grant> {
     const failures: Renewed[] = [];
     let why = '';
     let underWay = grants.length;
-    const over = () => {
-      underWay -= 1;
-      if (underWay > 0) return;
-      clearTimeout(timer);
-      if (failures.length > 0) this.failed(failures, why);
-    };
-    this.calls.renew(
-      requests,
-      (answer, index) => {
-        const { grant, ttl } = requests[index] as (typeof requests)[number];
-        if (answer.status === 'renewed') {
-          this.calls.renewed(grant, sentAt, answer.remaining, ttl);
-          if (lockChannels.renewed.hasSubscribers) publishRenewed(grant, sentAt);
-          if (answer.waiting) grant.listener?.wantedElsewhere(grant.ticket);
-        } else if (!grant.ending) grant.lose('taken');
-        // A late answer still moves the deadline; the next renewal has already been sent.
-        if (unanswered.delete(grant)) {
-          if (grant.failures) grant.failures = 0;
-          this.reschedule(grant, nextDue(grant, true));
+    for (const [index, sent] of this.calls.sendRenewals(requests).entries()) {
+      const { grant, names, ttl } = requests[index] as (typeof requests)[number];
+      const settled = (outcome: RenewAnswer | Error) => {
+        const inTime = unanswered.delete(grant);
+        if (outcome instanceof Error) {
+          if (inTime) failures.push(grant);
+          why ||= outcome.message;
+        } else {
+          if (outcome.status === 'renewed') {
+            this.calls.renewed(grant, sentAt, outcome.remaining, ttl);
+            if (lockChannels.renewed.hasSubscribers) publishRenewed(grant, sentAt);
+            if (outcome.waiting) grant.listener?.wantedElsewhere(grant.ticket);
+          } else if (!grant.ending) grant.lose('taken');
+          // A late answer still moves the deadline; the next renewal has already been sent.
+          if (inTime) {
+            if (grant.failures) grant.failures = 0;
+            grant.renewing = false;
+            if (grant.index >= 0) this.renewAt(grant, nextDue(grant, true));
+          }
         }
-        over();
-      },
-      (error, index) => {
-        const { grant } = requests[index] as (typeof requests)[number];
-        if (unanswered.delete(grant)) failures.push(grant);
-        why ||= error.message;
-        over();
-      },
-    );
+        underWay -= 1;
+        if (underWay > 0) return;
+        clearTimeout(timer);
+        if (failures.length > 0) this.failed(failures, why);
+      };
+      sent.then(settled, (error: unknown) => settled(this.calls.explain('renew', names, error)));
+    }
   }
 
   /**
@@ -278,7 +275,8 @@ export class Watchdog<Renewed extends Grant = Grant> {
       if (lockChannels.renewFailed.hasSubscribers) publishRenewFailed(grant, why);
       if (failures === 1) newlyFailed.push(...grant.names);
       const pause = failures === 1 ? 0 : backoff(failures - 2);
-      this.reschedule(grant, performance.now() + pause);
+      grant.renewing = false;
+      this.renewAt(grant, performance.now() + pause);
     }
     if (newlyFailed.length === 0) return;
     const shown = this.shown(newlyFailed.slice(0, 3));
@@ -289,9 +287,7 @@ export class Watchdog<Renewed extends Grant = Grant> {
     );
   }
 
-  private reschedule(grant: Grant, at: number): void {
-    grant.renewing = false;
-    if (grant.index < 0) return;
+  private renewAt(grant: Grant, at: number): void {
     grant.dueAt = Math.floor(at);
     this.wakeNoLaterThan(at);
   }

@@ -254,18 +254,16 @@ export class PermitSource {
       source,
       ticks: calls.ticks,
       commandTimeout: calls.commandTimeout,
-      renew: (requests, answered, failed) => {
-        for (const [index, { grant, ttl }] of requests.entries()) {
-          const { request } = grant;
-          calls
-            .begin(() => store.renew({ ...request, ttl }))
-            .then(
-              (remaining) =>
-                answered(remaining === undefined ? { status: 'not-owner' } : { status: 'renewed', remaining }, index),
-              (error: unknown) => failed(calls.explain('renewal of a permit of semaphore', request.name, error), index),
-            );
-        }
-      },
+      sendRenewals: (requests) =>
+        requests.map(
+          ({ grant: { request }, ttl }) =>
+            new Promise((resolve, reject) => {
+              const answered = (remaining: number | undefined) =>
+                resolve(remaining === undefined ? { status: 'not-owner' } : { status: 'renewed', remaining });
+              calls.begin(() => store.renew({ ...request, ttl })).then(answered, reject);
+            }),
+        ),
+      explain: (_, [name = ''], error) => calls.explain('renewal of a permit of semaphore', name, error),
       renewed: (turn, sentAt, remaining, asked) =>
         turn.renewed(sentAt, this.trusted(turn.request.name, remaining, asked), asked),
     };

@@ -81,7 +81,7 @@ const OF_LOCKS = of('locks', [
     ...one(
       'refusal: a store that refuses is asked again',
       'calls/bounded-call.ts',
-      '    if (refusal && !this.refusal) refusals.set(this.diagnosable, refusal);\n',
+      '    this.told.refusal ??= refusalIn(error);\n',
       '',
     ),
     store: 'contract',
