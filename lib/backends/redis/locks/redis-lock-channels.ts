@@ -1,4 +1,4 @@
-import type { ModuleContext, QueueMessage } from '../../../contracts/lock-backend.js';
+import type { ModuleContext } from '../../../contracts/lock-backend.js';
 import { mastersOf, type RedisSubscriber } from '../connection/redis-client.js';
 import type { RedisLink } from '../connection/redis-link.js';
 import { tokenRange } from '../connection/redis-script.js';
@@ -80,10 +80,33 @@ class RedisLockChannel extends WatchedSubscriber {
     return subscriber.subscribe(...this.listeners.keys(), own);
   }
 
+  /**
+   * `revoked ticket`, `wanted ticket name`, `ends ticket remaining name`,
+   * `grant ticket first-token tokens claim waiting name` or `hello ticket`; a name may have spaces. A later version
+   * that changes what a message says gives it another kind.
+   */
   protected deliver(text: ChannelMessage, channel: string): void {
-    const message = parseMessage(String(text));
-    if (message === undefined) this.onStrangeMessage();
-    else if (message !== 'hello') this.listeners.get(channel)?.message(message);
+    const listener = this.listeners.get(channel);
+    const [kind = '', ticket = '', ...rest] = String(text).split(' ');
+    if (kind === 'hello') return;
+    if (kind === 'revoked') return listener?.message({ kind, ticket });
+    if (kind === 'wanted') return listener?.message({ kind, ticket, name: rest.join(' ') });
+    if (kind === 'ends') {
+      const [remaining, ...name] = rest;
+      return listener?.message({ kind, ticket, remaining: Number(remaining), name: name.join(' ') });
+    }
+    const [first, count, claim, waiting, ...name] = rest;
+    if (kind !== 'grant' || !(Number(first) > 0 && Number(count) >= 0 && Number(claim) > 0)) {
+      return this.onStrangeMessage();
+    }
+    listener?.message({
+      kind,
+      ticket,
+      name: name.join(' '),
+      tokens: tokenRange([first, count]),
+      claim: Number(claim),
+      waiting: Number(waiting),
+    });
   }
 
   protected onConnected(): void {
@@ -91,28 +114,4 @@ class RedisLockChannel extends WatchedSubscriber {
   }
 
   protected onDisconnected(): void {}
-}
-
-/**
- * `revoked ticket`, `wanted ticket name`, `ends ticket remaining name`, `grant ticket first-token tokens claim waiting
- * name` or `hello ticket`; a name may have spaces. A later version that changes what a message says gives it another
- * kind. `undefined` for a message of an unknown kind.
- */
-function parseMessage(text: string): QueueMessage | 'hello' | undefined {
-  const [kind = '', ticket = '', ...rest] = text.split(' ');
-  if (kind === 'hello') return kind;
-  if (kind === 'revoked') return { kind, ticket };
-  if (kind === 'wanted') return { kind, ticket, name: rest.join(' ') };
-  if (kind === 'ends') return { kind, ticket, remaining: Number(rest[0]), name: rest.slice(1).join(' ') };
-  if (kind !== 'grant') return undefined;
-  const [first, count, claim, waiting, ...name] = rest;
-  if (!(Number(first) > 0 && Number(count) >= 0 && Number(claim) > 0)) return undefined;
-  return {
-    kind,
-    ticket,
-    name: name.join(' '),
-    tokens: tokenRange([first, count]),
-    claim: Number(claim),
-    waiting: Number(waiting),
-  };
 }

@@ -127,7 +127,7 @@ export function redisLockStore(
         const [lock, , queue] = keys.of(name);
         all.push(lock, queue);
         args.push(ticket, ttl);
-        calls.push(new BatchedCall(renewAnswer));
+        calls.push(new BatchedCall());
       }
       scripts.send(
         RENEW,
@@ -135,8 +135,13 @@ export function redisLockStore(
         args,
         (reply) => {
           const fits = Array.isArray(reply) && reply.length === 2 * calls.length;
-          const replies = fits ? (reply as unknown[]) : [];
-          for (const [index, call] of calls.entries()) call.settle(replies.slice(2 * index, 2 * index + 2));
+          const numbers = fits ? (reply as RedisInteger[]).map(Number) : [];
+          for (const [index, call] of calls.entries()) {
+            const [remaining = NaN, waiting = NaN] = numbers.slice(2 * index, 2 * index + 2);
+            if (!Number.isInteger(remaining) || !Number.isInteger(waiting)) {
+              call.fail(new Error('Redis answered no lease to a renewal'));
+            } else call.settle(remaining < 0 ? { status: 'not-owner' } : { status: 'renewed', remaining, waiting });
+          }
         },
         (error) => {
           const refused = scripts.refusesKeys(error);
@@ -274,15 +279,6 @@ export function queueAnswer(reply: QueueReply): QueueAnswer {
 export function releaseStatus(reply: unknown): ReleaseAnswer['status'] {
   const answer = Number(reply);
   return answer === 1 ? 'released' : answer === 0 ? 'gone' : 'taken';
-}
-
-/** Of the script of renewals, or of a request of its own. */
-function renewAnswer(reply: unknown): RenewAnswer {
-  if (!Array.isArray(reply)) return reply as RenewAnswer;
-  const [remaining = Number.NaN, waiting = Number.NaN] = (reply as RedisInteger[]).map(Number);
-  if (!Number.isInteger(remaining) || !Number.isInteger(waiting))
-    throw new Error('Redis answered no lease to a renewal');
-  return remaining < 0 ? { status: 'not-owner' } : { status: 'renewed', remaining, waiting };
 }
 
 /** @throws LockKeyError for names that a Cluster cannot take in one step */
