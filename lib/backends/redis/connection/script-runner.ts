@@ -86,22 +86,49 @@ export class ScriptRunner {
     });
   }
 
+  /** `once`: it is not sent again while the server refuses it for now. */
   send(
     script: RedisScript,
     keys: readonly string[],
     args: readonly ScriptArgument[],
     answered: (reply: unknown) => void,
+    givenUp: (error: unknown) => void,
+    once = false,
+  ): void {
+    const failed = once ? givenUp : (error: unknown) => this.repeat(script, keys, args, error, answered, givenUp);
+    if (this.client.status !== 'ready') {
+      const elsewhere = this.care.spare?.();
+      if (elsewhere) return elsewhere.send(script, keys, args, answered, failed);
+      if (this.defers(() => this.send(script, keys, args, answered, failed, true), failed)) return;
+    }
+    if (this.sendEncoded({ script, keys, args }, { settle: answered, fail: failed })) return;
+    const id = this.own + this.sent;
+    const sent = script.bytes
+      ? this.scriptClient.callBuffer('EVALSHA', script.sha1, keys.length, ...keys, ...args, id)
+      : this.scriptClient.evalsha(script.sha1, keys.length, ...keys, ...args, id);
+    const erred = (error: unknown) => {
+      if (isUnknownScript(error)) this.ask(whole(this.scriptClient, script, keys, args, id), answered, failed, id);
+      else failed(error);
+    };
+    this.ask(sent, answered, erred, id);
+  }
+
+  /** Sends a script again while the server refuses it for now. */
+  private repeat(
+    script: RedisScript,
+    keys: readonly string[],
+    args: readonly ScriptArgument[],
+    error: unknown,
+    answered: (reply: unknown) => void,
     failed: (error: unknown) => void,
   ): void {
-    this.sendOnce(script, keys, args, answered, (error) => {
-      if (!this.isRefusedForNow(error)) return failed(error);
-      const again = (refused: (error: unknown) => void) => {
-        const stepwise = (reason: unknown) => this.stepwise(script, keys, args, reason, answered, refused);
-        this.sendOnce(script, keys, args, answered, stepwise);
-      };
-      const refused = new RefusedForNow(this, again, failed);
-      this.stepwise(script, keys, args, error, answered, refused.again);
-    });
+    if (!this.isRefusedForNow(error)) return failed(error);
+    const again = (refused: (error: unknown) => void) => {
+      const stepwise = (reason: unknown) => this.stepwise(script, keys, args, reason, answered, refused);
+      this.send(script, keys, args, answered, stepwise, true);
+    };
+    const refused = new RefusedForNow(this, again, failed);
+    this.stepwise(script, keys, args, error, answered, refused.again);
   }
 
   /** Does the work in steps of one key each, where that was the reason and the script has such steps. */
@@ -118,30 +145,6 @@ export class ScriptRunner {
     script
       .stepwise(run, keys, args)
       .then((reply) => (reply === undefined ? refused(reason) : answered(reply)), refused);
-  }
-
-  private sendOnce(
-    script: RedisScript,
-    keys: readonly string[],
-    args: readonly ScriptArgument[],
-    answered: (reply: unknown) => void,
-    failed: (error: unknown) => void,
-  ): void {
-    if (this.client.status !== 'ready') {
-      const elsewhere = this.care.spare?.();
-      if (elsewhere) return elsewhere.send(script, keys, args, answered, failed);
-      if (this.defers(() => this.sendOnce(script, keys, args, answered, failed), failed)) return;
-    }
-    if (this.sendEncoded({ script, keys, args }, { settle: answered, fail: failed })) return;
-    const id = this.own + this.sent;
-    const sent = script.bytes
-      ? this.scriptClient.callBuffer('EVALSHA', script.sha1, keys.length, ...keys, ...args, id)
-      : this.scriptClient.evalsha(script.sha1, keys.length, ...keys, ...args, id);
-    const erred = (error: unknown) => {
-      if (isUnknownScript(error)) this.ask(whole(this.scriptClient, script, keys, args, id), answered, failed, id);
-      else failed(error);
-    };
-    this.ask(sent, answered, erred, id);
   }
 
   /**
