@@ -106,7 +106,7 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
     if (typeof body !== 'function') throw lockOption.refused('body', body, 'the function that runs inside the lock');
     const request = this.requestOf(options);
     let lock = await this.taker.take(namesOf(key), request, first);
-    while (!lock.held) lock = await this.taker.takeAgain(lock, request);
+    while (lock.remaining() === 0) lock = await this.taker.takeAgain(lock, request);
     let result: T;
     try {
       result = await this.context.run(lock, body);
@@ -115,7 +115,7 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
       if (end) lock.settle(await end);
       throw error;
     }
-    const lost = lock.held ? undefined : await lock.lostOnceRead();
+    const lost = lock.remaining() > 0 ? undefined : await lock.lostOnceRead();
     const end = lock.finish(lost ? undefined : true);
     if (end && lock.settle(await end)) throw lost ?? lock.lost;
     if (lost) throw lost;

@@ -280,7 +280,7 @@ export class HeldLock implements Lock, LeaseHolder, Listed {
   }
 
   private async releaseOrThrow(): Promise<void> {
-    const lost = this.held ? undefined : await this.lostOnceRead();
+    const lost = this.remaining() > 0 ? undefined : await this.lostOnceRead();
     const outcome = this.end(true, lost ? undefined : true);
     const inBackground = this.request.options.release === 'background';
     if (inBackground) this.settleLater(outcome);

@@ -162,7 +162,7 @@ export class HoldTaker {
   async handOut(taken: HeldLock | Promise<HeldLock>, wait: Wait, acquisition: BareAcquisition): Promise<Lock> {
     try {
       let hold = await taken;
-      while (!hold.held) hold = await this.takeAgain(hold, wait.request, wait.inside);
+      while (hold.remaining() === 0) hold = await this.takeAgain(hold, wait.request, wait.inside);
       hold.letEnd();
       hold.context = acquisition;
       acquisition.hold = hold;
@@ -334,14 +334,16 @@ export class HoldTaker {
     if (wait.first) wait.asksForName();
     const hold = new HeldLock(wait.names, under, this, wait.request, wait);
     this.live.add(hold);
-    this.settled(wait, hold);
+    // It keeps the process alive until the end of its hold.
+    this.waits.remove(wait);
+    wait.abortListener?.leave();
     if (holdsAreObserved()) publishAcquired(hold, wait);
     return hold;
   }
 
-  /** The call waits no more. It keeps the process alive until the end of the hold that it got. */
-  settled(wait: Wait, hold?: HeldLock): void {
-    if (this.waits.remove(wait) && !hold) mayEnd();
+  /** The call waits no more. */
+  settled(wait: Wait): void {
+    if (this.waits.remove(wait)) mayEnd();
     wait.abortListener?.leave();
   }
 
