@@ -4,6 +4,7 @@ import { PermitLostError, type PermitLostReason } from '../../errors/primitive-e
 import { semaphoreChannels, type SemaphoreCall } from '../../events/semaphore-channels.js';
 import { Grant, type GrantHolder } from '../../lock/grant/grant.js';
 import { LossSignal } from '../../lock/grant/lease.js';
+import { ENOUGH } from '../../lock/grant/watchdog.js';
 import { mayEnd, onceRead, type Instant } from '../../timing/clock.js';
 import type { Listed } from '../../timing/brief-collections.js';
 import { callOf, publishLost, publishReleased } from './permit-events.js';
@@ -175,13 +176,8 @@ export class HeldPermit implements Permit, GrantHolder, Listed {
     if (!this.releasing) await this.release();
   }
 
-  /** Ends the hold after a body; rejects only if the permit had been taken away while the lease was trusted. */
-  finish(lost: PermitLostError | undefined): Promise<void> {
-    return this.releasing ? RELEASED : (this.releasing = this.end(lost, true));
-  }
-
   private async releaseOrThrow(): Promise<void> {
-    await this.end(await this.lostOnceRead(), false);
+    await this.finish(await this.lostOnceRead(), false);
   }
 
   /** No caller waits for the answer to the release: a loss that it shows is logged and published as any other. */
@@ -192,13 +188,18 @@ export class HeldPermit implements Permit, GrantHolder, Listed {
     return lost ? Promise.reject(lost) : RELEASED;
   }
 
-  private end(lost: PermitLostError | undefined, mayStay: boolean): Promise<void> {
+  /**
+   * Ends the hold; rejects if it was `lost`, or had been taken away while the lease was trusted. After a body, the
+   * permit may stay with the process, and the body may have released it.
+   */
+  finish(lost: PermitLostError | undefined, afterBody = true): Promise<void> {
+    if (afterBody && this.releasing) return RELEASED;
     this.ended = this.isOver = true;
-    this.letEnd();
+    if (this.awake) mayEnd();
     this.lossSignal?.settle();
     const endedAt = performance.now();
     const answered = new Promise<void>((resolve, reject) => {
-      this.source.takeBack(this, mayStay, (answer) => {
+      this.source.takeBack(this, afterBody, (answer) => {
         if (lost) return reject(lost);
         // After the deadline, "gone" says nothing: the lease had ended.
         const gone = answer !== undefined && !answer.live && !answer.resent;
@@ -209,7 +210,8 @@ export class HeldPermit implements Permit, GrantHolder, Listed {
         else resolve();
       });
     });
-    return this.options.release === 'background' ? this.settleNow(lost, answered) : answered;
+    this.releasing = this.options.release === 'background' ? this.settleNow(lost, answered) : answered;
+    return this.releasing;
   }
 
   /** No longer keeps the process alive. Until then it does: its end may be all that its body waits for. */
@@ -227,15 +229,13 @@ export class HeldPermit implements Permit, GrantHolder, Listed {
 /** How long (ms) a turn lasts at most: then the store decides again who is next, over all processes. */
 const LONGEST_TURN = 10;
 /** With less than this share of a grant left, nobody enters before it is renewed. */
-const ENOUGH = 0.5;
+const LEAST_SHARE = 0.5;
 
 /**
  * Permits that the store granted to this process under one ticket. Callers hold them one after another without a
  * request, each with a fencing token of its own, until the turn ends; then they go back to the store.
  */
 export class PermitTurn extends Grant {
-  /** Whether the permits were given back, or lost. */
-  over = false;
   private readonly endsAt = performance.now() + LONGEST_TURN;
 
   constructor(
@@ -252,9 +252,19 @@ export class PermitTurn extends Grant {
     super([request.name], request.ticket, sentAt, remaining, tokens, line.settings.ttl);
   }
 
-  /** Whether enough of the lease is left for a caller to enter. */
+  /** Whether the permits, which a caller had, were given back or lost: nobody watches them any more. */
+  get over(): boolean {
+    return this.index < 0;
+  }
+
+  /**
+   * Whether enough of the lease is left for a caller to enter. It takes more where the renewal that the start of a
+   * holder sends may not leave this process.
+   */
   get isEnough(): boolean {
-    return this.remaining() >= ENOUGH * this.granted;
+    const remaining = this.remaining();
+    if (remaining < LEAST_SHARE * this.granted) return false;
+    return this.line.source.writesAtOnce || remaining >= ENOUGH * this.line.settings.ttl;
   }
 
   /** Whether another caller may hold the permits before they go back. */

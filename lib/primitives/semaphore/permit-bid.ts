@@ -86,30 +86,28 @@ export class PermitBid extends Place {
   }
 
   ask(): void {
-    const { source, call } = this;
-    const { permits, ttl } = this.line.settings;
-    const [request, sentAt] = [this.request, currentInstant()];
+    const { source, line, call, request } = this;
+    const { permits, ttl } = line.settings;
     const { name, ticket, count } = request;
+    const sentAt = currentInstant();
     const [queues, leastToken] = [call === undefined, this.seen + 1];
     this.setAsking(true);
     source.calls.ask(
       ACQUISITION,
       name,
       () => source.store.acquire({ name, ticket, count, permits, ttl, queues, leastToken }),
-      (answer) => this.answered(sentAt, request, answer),
+      (answer) => {
+        if (this.over) return this.answeredLate(request, answer);
+        this.setAsking(false);
+        this.failures = 0;
+        if (answer.status === 'granted') return this.granted(sentAt, answer);
+        [this.base, this.lastToken] = [sentAt, Math.max(answer.lastToken, this.seen)];
+        if (!call) source.queues.wait(this, answer.nextEnd);
+        line.busy(this);
+      },
       (error) => this.failed(error),
       { late: (answer) => this.answeredLate(request, answer) },
     );
-  }
-
-  private answered(sentAt: Instant, request: PermitRequest, answer: AcquirePermitsAnswer): void {
-    if (this.over) return this.answeredLate(request, answer);
-    this.setAsking(false);
-    this.failures = 0;
-    if (answer.status === 'granted') return this.granted(sentAt, answer);
-    [this.base, this.lastToken] = [sentAt, Math.max(answer.lastToken, this.seen)];
-    if (!this.call) this.source.queues.wait(this, answer.nextEnd);
-    this.line.busy(this);
   }
 
   /**
@@ -133,7 +131,7 @@ export class PermitBid extends Place {
     const { ttl } = line.settings;
     const lease = source.trusted(name, grant.remaining, ttl);
     const turn = new PermitTurn(request, line, sentAt, lease, { first: fencingToken, count: tokens }, this.queued);
-    if (!turn.isEnough || source.awaitsRenewal(turn)) {
+    if (!turn.isEnough) {
       if (!confirmed) return this.confirm(grant);
       if (turn.remaining() <= 0) return this.failed(source.grantedTooLate(name, ttl));
     }
@@ -209,8 +207,13 @@ export class PermitBid extends Place {
   }
 
   private end(): void {
+    const { line } = this;
     this.over = true;
     this.setAsking(false);
+    if (this.leave()) {
+      line.bidding -= 1;
+      if (this.queued) line.queued -= 1;
+    }
     this.source.queues.leave(this);
   }
 }

@@ -3,7 +3,7 @@ import { semaphoreChannels, type SemaphoreCall, type SemaphoreFailed } from '../
 import { listenToAbort } from '../../timing/abort-listeners.js';
 import { type Expiring, mayEnd, mustNotEnd, type Timeout } from '../../timing/clock.js';
 import { LinkedList, Place } from '../../timing/brief-collections.js';
-import type { HeldPermit, PermitTurn } from './held-permit.js';
+import { HeldPermit, type PermitTurn } from './held-permit.js';
 import { PermitBid } from './permit-bid.js';
 import { callOf, publishAcquired, publishRefusal } from './permit-events.js';
 import type { PermitSource } from './permit-source.js';
@@ -29,14 +29,15 @@ export class PermitLine {
   private waiting = 0;
   /** The calls that try once; each has a bid of its own. */
   private readonly tries = new LinkedList<PermitCall>();
+  /** Those for the first call that waits; each leaves when it ends. */
   private readonly bids = new LinkedList<PermitBid>();
-  private bidding = 0;
+  bidding = 0;
   /** Bids that wait in the queue at the store. */
-  private queued = 0;
+  queued = 0;
   /** How many calls of this process hold permits of it. */
   holders = 0;
   /** Turns that may have another holder within this tick. */
-  private kept: PermitTurn[] = [];
+  kept: PermitTurn[] = [];
   private patience: NodeJS.Timeout | undefined = undefined;
   private tickEnds = false;
   /** Why the last request failed; `undefined` once the store has answered. */
@@ -46,7 +47,7 @@ export class PermitLine {
   private readonly onTickEnd = () => this.endTick();
 
   constructor(
-    private readonly source: PermitSource,
+    readonly source: PermitSource,
     readonly name: string,
     readonly settings: Pick<SemaphoreSettings, 'permits' | 'count' | 'ttl'>,
   ) {}
@@ -58,13 +59,14 @@ export class PermitLine {
   }
 
   join(call: PermitCall): void {
+    call.line = this;
     if (call.triesOnce) return this.tryOnce(call);
-    if (this.kept[0]?.goesOn) return this.source.admit(call, this.kept.shift() as PermitTurn);
-    this.giveBackKept();
+    if (this.kept[0]?.goesOn) return call.admit(this.kept.shift() as PermitTurn);
+    if (this.kept.length > 0) this.giveBackKept();
     this.calls.push(call);
     this.waiting += 1;
     if (this.queued > 0) call.meetContention();
-    this.haveEnoughBids(this.queued > 0);
+    this.haveBids(this.queued > 0);
     if (this.bidding < this.waiting) this.haveBidsLater();
   }
 
@@ -88,13 +90,12 @@ export class PermitLine {
 
   /** The bid has ended. Returns whether anybody waits for what it was granted. */
   granted(bid: PermitBid, turn: PermitTurn): boolean {
-    this.remove(bid);
     this.failure = undefined;
     const call = bid.call ?? this.calls.first;
     if (!call) return false;
-    this.source.admit(call, turn);
+    call.admit(turn);
     // After a grant at once, more permits may be free.
-    this.haveEnoughBids(turn.fromQueue);
+    this.haveBids(turn.fromQueue);
     if (this.overdue) this.lookAtTickEnd();
     return true;
   }
@@ -134,13 +135,13 @@ export class PermitLine {
   keeps(turn: PermitTurn, mayStay: boolean): boolean {
     // After a grant out of the queue, calls of other processes may be next.
     const wanted = this.waiting >= CROWD || (mayStay && !turn.fromQueue && this.waiting === 0 && this.holders > 0);
-    return wanted && turn.goesOn && !this.source.awaitsRenewal(turn);
+    return wanted && turn.goesOn;
   }
 
   passOn(turn: PermitTurn): void {
     this.calls.first?.meetContention();
     const call = this.calls.first;
-    if (call) return this.source.admit(call, turn);
+    if (call) return call.admit(turn);
     this.kept.push(turn);
     this.lookAtTickEnd();
   }
@@ -148,7 +149,7 @@ export class PermitLine {
   /** Gives the permits back that nobody has come for. */
   giveBackKept(): void {
     for (const turn of this.kept) {
-      this.source.end(turn);
+      this.source.watchdog.unwatch(turn);
       this.source.giveBack(turn.request, this.settings.ttl, { held: true });
     }
     this.kept = [];
@@ -158,7 +159,11 @@ export class PermitLine {
     if (this.calls.first || this.tries.first || this.bids.first || this.holders > 0 || this.kept.length > 0) return;
     clearTimeout(this.patience);
     this.patience = undefined;
-    this.source.forget(this);
+    const { lines } = this.source;
+    const ofName = lines.get(this.name) ?? [];
+    const index = ofName.indexOf(this);
+    if (index >= 0) ofName.splice(index, 1);
+    if (ofName.length === 0) lines.delete(this.name);
   }
 
   close(error: (name: string) => Error): void {
@@ -181,16 +186,18 @@ export class PermitLine {
     }
   }
 
-  private haveEnoughBids(queued: boolean): void {
-    if (this.waiting < CROWD) return this.haveBids(this.waiting);
-    // More cannot be granted at a time. The turns under way can serve half of the calls before a bid is one too many.
-    const most = Math.floor(this.settings.permits / this.settings.count);
-    this.haveBids(queued ? Math.min(most, Math.ceil(this.waiting / 2)) : most);
-  }
-
-  /** Makes bids until there are `count`, or one for each call. */
-  private haveBids(count: number): void {
-    while (this.bidding < Math.min(count, this.waiting)) {
+  /**
+   * Makes bids until there are enough: one for each call, in a crowd fewer, but one for each of `late` calls. `queued`:
+   * bids have to wait in the queue at the store.
+   */
+  private haveBids(queued: boolean, late = 0): void {
+    let enough = this.waiting;
+    if (enough >= CROWD) {
+      // More cannot be granted at a time. The turns under way can serve half of the calls before a bid is one too many.
+      const most = Math.floor(this.settings.permits / this.settings.count);
+      enough = Math.max(late, queued ? Math.min(most, Math.ceil(enough / 2)) : most);
+    }
+    while (this.bidding < Math.min(enough, this.waiting)) {
       const bid = new PermitBid(this.source, this);
       this.bids.push(bid);
       this.bidding += 1;
@@ -204,15 +211,9 @@ export class PermitLine {
       const before = performance.now() - PATIENCE + 1; // a timer may be early
       let [late, call] = [0, this.calls.first];
       for (; call && call.startedAt <= before; call = call.after) late += 1;
-      this.haveBids(late);
+      this.haveBids(true, late);
       if (this.bidding < this.waiting) this.haveBidsLater(call && call.startedAt - before);
     }, ms).unref();
-  }
-
-  private remove(bid: PermitBid): void {
-    if (!bid.leave()) return;
-    this.bidding -= 1;
-    if (bid.queued) this.queued -= 1;
   }
 
   private lookAtTickEnd(): void {
@@ -225,14 +226,9 @@ export class PermitLine {
   private endTick(): void {
     this.tickEnds = false;
     this.giveBackKept();
-    while (this.bidding > this.waiting) {
-      const { last } = this.bids;
-      if (!last) break;
-      this.remove(last);
-      last.giveUp();
-    }
+    for (let { last } = this.bids; last && this.bidding > this.waiting; last = this.bids.last) last.giveUp();
     // Each call that is left of a crowd needs a place in the queue.
-    if (this.waiting < CROWD) this.haveBids(this.waiting);
+    if (this.waiting < CROWD) this.haveBids(false);
     if (this.asking === 0) this.refuseOverdue();
     this.forgetIfIdle();
   }
@@ -249,9 +245,11 @@ export class PermitCall extends Place implements Expiring {
   bid: PermitBid | undefined = undefined;
   /** The wait is over, and the call stays only for an answer that is under way. */
   overdue = false;
-  private over = false;
+  /** It waits no more. */
+  over = false;
   private metContention = false;
-  private line: PermitLine | undefined = undefined;
+  /** Where it waits. */
+  line: PermitLine | undefined = undefined;
   private timeout: Timeout | undefined = undefined;
   private abortion: { leave(): void } | undefined = undefined;
 
@@ -264,17 +262,12 @@ export class PermitCall extends Place implements Expiring {
   ) {
     super();
     this.before = this.after = this.list = undefined;
-    this.triesOnce = settings.wait === 0;
-  }
-
-  begin(): void {
-    const { wait, signal } = this.settings;
+    const { wait, signal } = settings;
+    this.triesOnce = wait === 0;
     mustNotEnd();
     if (signal) this.abortion = listenToAbort(signal, () => this.refuse(signal.reason, 'aborted'));
-    if (wait > 0 && wait !== Infinity) this.timeout = this.source.timeouts.start(wait, this);
+    if (wait > 0 && wait !== Infinity) this.timeout = source.timeouts.start(wait, this);
     if (semaphoreChannels.attempt.hasSubscribers) semaphoreChannels.attempt.publish({ call: this.call, wait });
-    // Who listens to the event may have ended the call.
-    if (!this.over) (this.line = this.source.lineOf(this.name, this.settings)).join(this);
   }
 
   get call(): SemaphoreCall {
@@ -285,8 +278,13 @@ export class PermitCall extends Place implements Expiring {
     this.line?.expired(this);
   }
 
-  /** The permit keeps the process alive from now on. */
-  admit(permit: HeldPermit): void {
+  /** It is the next to hold the permits of the turn, and keeps the process alive for as long as it does. */
+  admit(turn: PermitTurn): void {
+    const { source } = this;
+    const permit = new HeldPermit(turn, this.settings, source, this.recorded);
+    source.live.add(permit);
+    turn.line.holders += 1;
+    source.watchdog.watch(turn);
     this.end();
     const { acquired, released, lost } = semaphoreChannels;
     if (acquired.hasSubscribers || released.hasSubscribers || lost.hasSubscribers) {

@@ -15,7 +15,7 @@ import { releaseLimit, ReleaseRetries, type UnansweredRelease } from '../../lock
 import { BriefMap, Roster } from '../../timing/brief-collections.js';
 import { Timeouts } from '../../timing/clock.js';
 import type { PrimitiveCalls, PrimitiveHome } from '../runtime.js';
-import { ENOUGH, Watchdog, type RenewalCalls } from '../../lock/grant/watchdog.js';
+import { Watchdog, type RenewalCalls } from '../../lock/grant/watchdog.js';
 import { ACQUISITION, HeldPermit, type PermitTurn } from './held-permit.js';
 import { PermitCall, PermitLine } from './permit-line.js';
 import type { SemaphoreSettings } from './semaphore-options.js';
@@ -39,12 +39,14 @@ export class PermitSource {
   readonly timeouts = new Timeouts();
   /** The fencing tokens that this process has seen. */
   readonly floor: TokenFloor;
-  private readonly writesAtOnce: boolean;
+  /** Whether a request has left this process once it is sent. */
+  readonly writesAtOnce: boolean;
   private readonly renewAll = () => this.watchdog.renewAll();
-  private readonly lines = new BriefMap<string, PermitLine[]>();
+  /** By the name of their semaphore. */
+  readonly lines = new BriefMap<string, PermitLine[]>();
   /** Those that are held. */
-  private readonly live = new Roster<HeldPermit>();
-  private readonly watchdog: Watchdog<PermitTurn>;
+  readonly live = new Roster<HeldPermit>();
+  readonly watchdog: Watchdog<PermitTurn>;
   private readonly retries: ReleaseRetries<PermitRequest & UnansweredRelease>;
   private emptied: (() => void) | undefined = undefined;
   /** The permits that the shutdown does not wait for: their bodies wait for it. */
@@ -83,17 +85,15 @@ export class PermitSource {
     return new Promise((resolve, reject) => {
       if (this.stopping) throw this.shuttingDown(name);
       settings.signal?.throwIfAborted();
-      new PermitCall(this, name, settings, resolve, reject).begin();
+      const call = new PermitCall(this, name, settings, resolve, reject);
+      // Who listens to the event of its attempt may have ended it.
+      if (call.over) return;
+      let lines = this.lines.get(name);
+      if (!lines) this.lines.add(name, (lines = []));
+      let line = lines.find((each) => each.serves(settings));
+      if (!line) lines.push((line = new PermitLine(this, name, settings)));
+      line.join(call);
     });
-  }
-
-  /** The line of the calls that want the same of the semaphore. */
-  lineOf(name: string, settings: SemaphoreSettings): PermitLine {
-    let lines = this.lines.get(name);
-    if (!lines) this.lines.add(name, (lines = []));
-    let line = lines.find((each) => each.serves(settings));
-    if (!line) lines.push((line = new PermitLine(this, name, settings)));
-    return line;
   }
 
   /** How much (ms) of the lease that the store says it granted is believed: no more than was asked for. */
@@ -116,11 +116,6 @@ export class PermitSource {
     return error;
   }
 
-  /** Whether a holder is to wait for a longer lease: the renewal that its start sends may not leave this process. */
-  awaitsRenewal(turn: PermitTurn): boolean {
-    return !this.writesAtOnce && turn.remaining() < ENOUGH * turn.line.settings.ttl;
-  }
-
   /** How many permits of the semaphore are taken, without those that nobody of this process holds any more. */
   use(name: string): Promise<SemaphoreUse> {
     this.giveBackKept(name);
@@ -130,22 +125,6 @@ export class PermitSource {
   /** Gives the permits of the semaphore back that nobody of this process holds any more. */
   giveBackKept(name: string): void {
     for (const line of this.lines.get(name) ?? []) line.giveBackKept();
-  }
-
-  forget(line: PermitLine): void {
-    const lines = this.lines.get(line.name) ?? [];
-    const index = lines.indexOf(line);
-    if (index >= 0) lines.splice(index, 1);
-    if (lines.length === 0) this.lines.delete(line.name);
-  }
-
-  /** The call is the next to hold the permits of the turn. */
-  admit(call: PermitCall, turn: PermitTurn): void {
-    const permit = new HeldPermit(turn, call.settings, this, call.recorded);
-    this.live.add(permit);
-    turn.line.holders += 1;
-    this.watchdog.watch(turn);
-    call.admit(permit);
   }
 
   /**
@@ -164,8 +143,8 @@ export class PermitSource {
       onTried();
       return line.passOn(turn);
     }
-    this.end(turn);
-    line.giveBackKept();
+    this.watchdog.unwatch(turn);
+    if (line.kept.length > 0) line.giveBackKept();
     line.forgetIfIdle();
     if (remaining <= 0) {
       this.giveBack(request, ttl, { held: true });
@@ -173,12 +152,6 @@ export class PermitSource {
     }
     const limit = releaseLimit(remaining, this.calls.commandTimeout);
     this.giveBack(request, ttl, { held: true, limit }, onTried);
-  }
-
-  /** Nobody of this process holds the permits any more. */
-  end(turn: PermitTurn): void {
-    turn.over = true;
-    this.watchdog.unwatch(turn);
   }
 
   /** The answer to a release that no caller waits for says that the permit had been gone. */
@@ -189,7 +162,7 @@ export class PermitSource {
   /** The permit stays taken at the store until the holder ends or its lease there does. */
   permitLost(permit: HeldPermit): void {
     const { turn } = permit;
-    this.end(turn);
+    this.watchdog.unwatch(turn);
     this.drop(permit);
     turn.line.forgetIfIdle();
   }

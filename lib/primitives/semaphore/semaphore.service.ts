@@ -104,7 +104,7 @@ export class SemaphoreService {
     const settings = this.settings.settingsOf(options);
     const until = performance.now() + settings.wait;
     let permit = await this.sourceOf(settings.backend).take(nameOf(key), settings);
-    while (!permit.held) permit = await this.takeAgain(permit, settings, until);
+    while (permit.remaining() === 0) permit = await this.takeAgain(permit, settings, until);
     let result: T;
     try {
       const around = frames.getStore();
@@ -113,7 +113,7 @@ export class SemaphoreService {
       await permit.finish(undefined).catch(() => {});
       throw error;
     }
-    await permit.finish(permit.held ? undefined : await permit.lostOnceRead());
+    await permit.finish(permit.remaining() > 0 ? undefined : await permit.lostOnceRead());
     return result;
   }
 
@@ -161,7 +161,7 @@ export class SemaphoreService {
   private async takeHeld(key: string, settings: SemaphoreSettings): Promise<HeldPermit> {
     const until = performance.now() + settings.wait;
     let permit = await this.sourceOf(settings.backend).take(nameOf(key), settings);
-    while (!permit.held) permit = await this.takeAgain(permit, settings, until);
+    while (permit.remaining() === 0) permit = await this.takeAgain(permit, settings, until);
     permit.letEnd();
     return permit;
   }
