@@ -1,7 +1,6 @@
 import type { ModuleContext } from '../../../contracts/lock-backend.js';
 import { mastersOf, type RedisSubscriber } from '../connection/redis-client.js';
 import type { RedisLink } from '../connection/redis-link.js';
-import { tokenRange } from '../connection/redis-script.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
 import { type ChannelMessage, WatchedSubscriber } from '../connection/watched-subscriber.js';
 import type { LockKeys } from './redis-lock-keys.js';
@@ -95,18 +94,10 @@ class RedisLockChannel extends WatchedSubscriber {
       const [remaining, ...name] = rest;
       return listener?.message({ kind, ticket, remaining: Number(remaining), name: name.join(' ') });
     }
-    const [first, count, claim, waiting, ...name] = rest;
-    if (kind !== 'grant' || !(Number(first) > 0 && Number(count) >= 0 && Number(claim) > 0)) {
-      return this.onStrangeMessage();
-    }
-    listener?.message({
-      kind,
-      ticket,
-      name: name.join(' '),
-      tokens: tokenRange([first, count]),
-      claim: Number(claim),
-      waiting: Number(waiting),
-    });
+    const [first = NaN, count = NaN, claim = NaN, waiting = NaN] = rest.map(Number);
+    // Which of the tokens have a holder, if any, is known where all grants are looked at.
+    if (kind !== 'grant' || !(first > 0 && count >= 0 && claim > 0)) return this.onStrangeMessage();
+    listener?.message({ kind, ticket, name: rest.slice(4).join(' '), tokens: { first, count }, claim, waiting });
   }
 
   protected onConnected(): void {
