@@ -11,8 +11,9 @@ export type LockErrorCode =
  * - `taken`: the backend answered that another owner, or nobody, has the key: it was deleted or released by force.
  * - `maxHold`: the holder reached its `maxHold`.
  * - `shutdown`: the application ended before the holder released the lock.
+ * - `released`: the holder had released it. Only `assertHeld()` and `extend()` say so; no event and no measure does.
  */
-export type LockLostReason = 'expired' | 'taken' | 'maxHold' | 'shutdown';
+export type LockLostReason = 'expired' | 'taken' | 'maxHold' | 'shutdown' | 'released';
 
 /** The base of every error of locks: an `HttpException` with `code`, `keys` and `statusCode`. */
 export abstract class LockError extends HttpError<LockErrorCode> {}
@@ -56,11 +57,12 @@ export class LockLostError extends LockError {
     details: { reason: LockLostReason; fencingToken: number; owner: string; cause?: unknown },
   ) {
     const { reason, fencingToken, owner, cause } = details;
+    const what = reason === 'released' ? 'is held no longer' : 'lost';
     super({
       code: 'LOCK_LOST',
       status: 500,
       publicMessage: 'The outcome of the request is unknown.',
-      message: `${describeKeys(keys)} lost (${reason}); owner ${owner}, fencing token ${fencingToken}`,
+      message: `${describeKeys(keys)} ${what} (${reason}); owner ${owner}, fencing token ${fencingToken}`,
       keys,
       cause,
     });

@@ -117,8 +117,9 @@ export class NotLeaderError extends PrimitiveError<'NOT_LEADER'> {
  * - `expired`: the lease could not be renewed before its local deadline.
  * - `taken`: the store answered that the permit is gone: its data was lost or deleted.
  * - `shutdown`: the application ended before the holder released the permit.
+ * - `released`: the holder had given it back. Only `assertHeld()` says so; no event and no measure does.
  */
-export type PermitLostReason = 'expired' | 'taken' | 'shutdown';
+export type PermitLostReason = 'expired' | 'taken' | 'shutdown' | 'released';
 
 /** The bounds (ms) of `retryAfter`. */
 const [SOONEST, LATEST] = [1_000, 30_000];
@@ -153,11 +154,12 @@ export class PermitLostError extends PrimitiveError<'PERMIT_LOST'> {
 
   constructor(key: string, details: { reason: PermitLostReason; fencingToken: number; owner: string }) {
     const { reason, fencingToken, owner } = details;
+    const what = reason === 'released' ? 'is held no longer' : 'lost';
     super({
       code: 'PERMIT_LOST',
       status: 500,
       publicMessage: 'The outcome of the request is unknown.',
-      message: `Permit of semaphore "${key}" lost (${reason}); owner ${owner}, fencing token ${fencingToken}`,
+      message: `Permit of semaphore "${key}" ${what} (${reason}); owner ${owner}, fencing token ${fencingToken}`,
       keys: [key],
     });
     this.reason = reason;

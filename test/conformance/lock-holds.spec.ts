@@ -137,6 +137,9 @@ eachLockBackend(() => {
     it('aborts its signal on loss, but not on release, and at once for a later listener', async () => {
       const released = await locks.acquire('signal');
       await released.release();
+      const said = { reason: 'released', message: expect.stringMatching(/^Lock "signal" is held no longer/) };
+      expect(() => released.assertHeld()).toThrow(expect.objectContaining(said));
+      await expect(released.extend()).rejects.toMatchObject(said);
       const lost = await locks.acquire('signal', { ttl: 100, renew: false });
       const told = new Promise((resolve) => lost.signal.addEventListener('abort', () => resolve(lost.signal.reason)));
       expect(await told).toBeInstanceOf(LockLostError);

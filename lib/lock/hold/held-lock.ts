@@ -21,6 +21,7 @@ const REMEDIES: Record<LockLostReason, string> = {
   taken: 'it was deleted or freed by force: check the fencing token where it writes',
   maxHold: 'do less in one hold, or raise "maxHold"',
   shutdown: 'end the work when the signal aborts, or raise "shutdownGrace"',
+  released: 'use the lock before its release only',
 };
 
 /** A lease under a hold of several: its own, or that of a hold around it. */
@@ -172,7 +173,7 @@ export class HeldLock implements Lock, LeaseHolder, Listed {
 
   assertHeld(): void {
     if (this.held) return;
-    throw this.lost ?? this.lostAs('taken');
+    throw this.lost ?? this.lostAs('released');
   }
 
   async extend(ttl?: Duration): Promise<void> {
@@ -333,7 +334,7 @@ export class HeldLock implements Lock, LeaseHolder, Listed {
     logOnce(logger, error, line, `${keys.join(' ')} ${reason}`);
   }
 
-  private lostAs(reason: 'taken'): LockLostError {
+  private lostAs(reason: 'taken' | 'released'): LockLostError {
     return new LockLostError(this.keys, { reason, fencingToken: this.fencingToken, owner: this.owner });
   }
 }

@@ -197,10 +197,25 @@ interface Hearers {
 /** The listeners of a module: what a backend tells goes to its locks, its waiters and its calls. */
 export function heardBy(hearers: Hearers): Pick<ModuleContext, 'lost' | 'connected' | 'message' | 'reconnected'> {
   return {
-    lost: (tickets, _why, reason = 'expired') => hearers.watchdog?.lose(tickets, reason),
-    connected: () => hearers.calls?.whenConnected.forEach((listener) => listener()),
+    lost: (tickets: readonly string[] | string, _why, reason = 'expired') =>
+      hearers.watchdog?.lose(typeof tickets === 'string' ? [tickets] : tickets, reason),
+    connected: notWithin(() => hearers.calls?.whenConnected.forEach((listener) => listener())),
     message: (message) => hearers.contenders?.dispatch(message),
-    reconnected: () => hearers.contenders?.reconnected(),
+    reconnected: notWithin(() => hearers.contenders?.reconnected()),
+  };
+}
+
+/** A backend of the application's may tell it again in each request that it sets off. */
+function notWithin(hear: () => void): () => void {
+  let within = false;
+  return () => {
+    if (within) return;
+    within = true;
+    try {
+      hear();
+    } finally {
+      within = false;
+    }
   };
 }
 

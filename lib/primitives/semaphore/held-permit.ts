@@ -137,7 +137,7 @@ export class HeldPermit implements Permit, GrantHolder, Listed {
 
   assertHeld(): void {
     if (this.held) return;
-    throw this.lost ?? this.lossOf(this.ended ? 'taken' : 'expired');
+    throw this.lost ?? this.lossOf(this.ended ? 'released' : 'expired');
   }
 
   /** Why it was lost; `undefined` while it is held and after it was released in time. Reads the clock. */

@@ -50,6 +50,34 @@ it('listens to nothing that a backend tells while it opens', async () => {
   expect(await app.locks.withLock('x', async () => 'held')).toBe('held');
 });
 
+it('acts once on what a backend reports in each request that follows from that', async () => {
+  let module: ModuleContext | undefined;
+  const renewed: string[] = [];
+  const inner = bare('custom');
+  const backend: LockBackend = Object.assign(Object.create(inner) as LockBackend, {
+    open: (opened: ModuleContext) => {
+      module = opened;
+      const store = inner.open(opened);
+      return Object.assign(Object.create(store) as typeof store, {
+        renew: (requests: Parameters<typeof store.renew>[0]) => {
+          renewed.push(...requests.map(({ name }) => name));
+          opened.connected();
+          return store.renew(requests);
+        },
+      });
+    },
+  });
+  await using app = await startLockServices({ backend });
+  const lock = await app.locks.acquire('told');
+  module?.connected();
+  await eventually(() => renewed.length > 0);
+  expect(renewed).toEqual(['told']);
+  expect(lock.held).toBe(true);
+  // One without types tells of one ticket.
+  module?.lost(lock.owner as unknown as string[], new Error('ended'));
+  expect(lock.held).toBe(false);
+});
+
 it.each<[string, unknown, RegExp]>([
   ['the promise of a store', Promise.resolve({}), /returned \[?Promise\]?.*no method "acquire"/],
   ['nothing', undefined, /returned undefined, which has no method "acquire"/],
