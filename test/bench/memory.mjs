@@ -78,6 +78,13 @@ async function hold(locks, names) {
   return held;
 }
 
+/** Callers of this process wait for a number of names, each for its own, which a foreign client holds. */
+export async function queueAtHeldNames(locks, port, count) {
+  const names = namesOf(count);
+  await holdElsewhere(port, names);
+  return wait(locks, names);
+}
+
 /** Answers the promises alone: what a caller hangs on one is not memory of ours. The last of a batch queues last. */
 async function wait(locks, names) {
   const waiters = [];

@@ -1,5 +1,6 @@
 import { contention } from './contention.mjs';
 import { memory } from './memory.mjs';
+import { names } from './names.mjs';
 import { readers } from './readers.mjs';
 import { renewal } from './renewal.mjs';
 
@@ -90,6 +91,12 @@ export const SCENARIOS = [
     title: 'memory, 10,000 locks',
     note: 'What one instance of ours grows by, after garbage collection, for each lock that it holds, for each caller that waits for the same lock, and for each that waits for a lock of its own.',
     locks: 10_000,
+  }),
+  names({
+    title: 'many names, 100 callers',
+    note: 'A free lock with an empty body in one process of ours, with a new name for each cycle. The process uses more and more names, or callers of it wait for others, which a foreign client holds. Redis µs are with the heartbeats of those that wait.',
+    used: [10_000, 100_000, 1_000_000],
+    waited: [1_000, 10_000, 100_000],
   }),
   renewal({
     title: 'renewal, 10,000 locks',

@@ -12,6 +12,7 @@ const JOBS = {
   events: '../events/job.mjs',
   list: '../list/job.mjs',
   memory: '../memory.mjs',
+  names: '../names.mjs',
   readers: '../readers.mjs',
   renewal: '../renewal.mjs',
   semaphore: '../semaphore/job.mjs',

@@ -93,8 +93,8 @@ const SILENCE = 1_500;
 const FRESH = 200;
 /** How many places at the head of the queue are near: their turn may come before their next heartbeat. */
 const NEAR = 8;
-/** The keys of a queue expire this long (ms) after the last heartbeat of a waiter: it may pause for half of that. */
-const QUEUE_EXPIRY = 4 * WAITER_TTL;
+/** The keys of a queue expire this long (ms) after the last heartbeat of a waiter: longer than it may pause. */
+const QUEUE_EXPIRY = 6 * WAITER_TTL;
 
 /** Mints fencing tokens of a lock, as Lua functions, in a `fencingScript`. A lock is a table with its keys. */
 const TOKENS = `
