@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { median, settledMemory } from './figures.mjs';
+import { median, microseconds, settledMemory, waitPercentiles, WaitRecorder } from './figures.mjs';
 import { queueAtHeldNames } from './memory.mjs';
 import { rounded } from './report.mjs';
 import { connectLocks } from './worker/lock-service.mjs';
@@ -62,11 +62,9 @@ export async function prepare({ port, used, waited }) {
     const cpu = process.cpuUsage();
     const start = performance.now();
     const count = used === 0 ? FREE_CYCLES : used;
-    let waitTimes = await cycles(locks, count, (cycle) => `free:${cycle}`);
+    const { p99 } = await cycles(locks, count, (cycle) => `free:${cycle}`);
     const seconds = (performance.now() - start) / 1_000;
     const { user, system } = process.cpuUsage(cpu);
-    const p99 = waitTimes.sort()[Math.floor(0.99 * count)];
-    waitTimes = undefined;
     const after = await settledMemory();
     return {
       cycles: count,
@@ -79,18 +77,18 @@ export async function prepare({ port, used, waited }) {
   };
 }
 
-/** Takes a free lock `count` times, by callers side by side. Answers how long each cycle took, in ms. */
+/** Takes a free lock `count` times, by callers side by side. Answers percentiles of the time that a cycle took, in ms. */
 async function cycles(locks, count, nameOf) {
-  const times = new Float64Array(count);
+  const recorder = new WaitRecorder();
   let next = 0;
   const caller = async () => {
     while (next < count) {
       const cycle = next++;
-      const start = performance.now();
+      const start = microseconds();
       await locks.withLock(nameOf(cycle), async () => {});
-      times[cycle] = performance.now() - start;
+      recorder.record(microseconds() - start);
     }
   };
   await Promise.all(Array.from({ length: CALLERS }, caller));
-  return times;
+  return waitPercentiles([recorder.encoded()]);
 }
