@@ -243,8 +243,11 @@ describe('a turn', () => {
 
   it('asks while callers wait behind its holder, lest a lost "wanted" keep others out (R11)', async () => {
     const { lock, others, ticket } = await holding({}, { behind: 1 });
+    const heldAt = performance.now();
     const check = await backend.take('renew');
     expect(check.ticket).toBe(ticket);
+    // As often as a waiter of another process sends a heartbeat.
+    expect(check.sentAt - heldAt).toBeLessThanOrEqual(500);
     await check.answer({ status: 'renewed', remaining: 30_000, waiting: 2 });
     void lock.release();
     await backend.take('requeue');
