@@ -3,18 +3,15 @@ import { Redis } from 'ioredis';
 import { CacheBackendError, type CacheOptions, type CacheService } from 'nest-redis-lock';
 import type { CacheStore } from 'nest-redis-lock/backend';
 import { openRedisCacheStore } from '../../lib/backends/redis/cache/redis-cache-store.js';
+import { CACHE_CALLS, loaded, THROWING } from '../support/cache-calls.js';
 import { type CacheInstance, openCache } from '../support/cache-instance.js';
 import { Child } from '../support/child.js';
 import { eventually } from '../support/eventually.js';
 import { FaultProxy } from '../support/fault-proxy.js';
-import { quietTimeSince } from '../support/quiet-time.js';
 import { type RedisServer, startRedisServer } from '../support/servers/redis-server.js';
 
 describe('the cache', () => {
   const COMMAND_TIMEOUT = 100;
-  const LOADER = 30;
-  /** What a machine under load may add (ms). */
-  const SLACK = 150;
   const OPTIONS: CacheOptions = { commandTimeout: COMMAND_TIMEOUT, l1: {}, breaker: { open: '2s' } };
 
   let server: RedisServer;
@@ -46,41 +43,8 @@ describe('the cache', () => {
     return { proxy, app, cache: app.cache, [Symbol.asyncDispose]: end };
   }
 
-  async function timed<T>(call: Promise<T>): Promise<{ value: T; took: number }> {
-    const begun = performance.now();
-    return { value: await call, took: quietTimeSince(begun) };
-  }
-
-  /** Every kind of call, with what it answers when there is no Redis. */
-  const loaded = () => sleep(LOADER, 'loaded');
-  const calls: Record<string, [(cache: CacheService) => Promise<unknown>, unknown]> = {
-    getOrSet: [(cache) => cache.getOrSet('away', loaded), 'loaded'],
-    'getOrSet with tags': [(cache) => cache.getOrSet('away', loaded, { tags: ['away'] }), 'loaded'],
-    'getOrSet, strong': [(cache) => cache.getOrSet('away', loaded, { consistency: 'strong' }), 'loaded'],
-    getOrSetMany: [(cache) => cache.getOrSetMany(['1', '2'], (keys) => sleep(LOADER, keys)), ['1', '2']],
-    get: [(cache) => cache.get('away'), undefined],
-    mget: [(cache) => cache.mget(['away', 'too']), [undefined, undefined]],
-    set: [(cache) => cache.set('away', 1), undefined],
-    setIfAbsent: [(cache) => cache.setIfAbsent('away', 1), false],
-    invalidate: [(cache) => cache.invalidate(['away', 'too']), undefined],
-    mutate: [(cache) => cache.mutate('away', () => sleep(LOADER, 'written')), 'written'],
-    deleteByTag: [(cache) => cache.deleteByTag('away'), undefined],
-    deleteByPrefix: [(cache) => cache.deleteByPrefix('away'), 0],
-  };
-  const throwing: Record<string, (cache: CacheService) => Promise<unknown>> = {
-    getOrSet: (cache) => cache.getOrSet('elsewhere', loaded, { onRedisError: 'throw' }),
-    'getOrSet with tags': (cache) => cache.getOrSet('elsewhere', loaded, { onRedisError: 'throw', tags: ['a'] }),
-    get: (cache) => cache.get('elsewhere', { onRedisError: 'throw' }),
-    set: (cache) => cache.set('elsewhere', 1, { onRedisError: 'throw' }),
-    invalidate: (cache) => cache.invalidate('elsewhere', { onRedisError: 'throw' }),
-    mutate: (cache) => cache.mutate('elsewhere', async () => 1, { onRedisError: 'throw' }),
-    deleteByTag: (cache) => cache.deleteByTag('elsewhere', { onRedisError: 'throw' }),
-    deleteByPrefix: (cache) => cache.deleteByPrefix('elsewhere', { onRedisError: 'throw' }),
-    incr: (cache) => cache.incr('elsewhere', { ttl: '1h' }),
-    has: (cache) => cache.has('unknown'),
-  };
-
-  describe('every call answers in time (cacheable #1208, keyv #1496, #1679)', () => {
+  // How long each of them takes is shown where the clock is driven: here, Redis says nothing before they have answered.
+  describe('every call answers (cacheable #1208, keyv #1496, #1679)', () => {
     const away: Record<string, (proxy: FaultProxy) => void> = {
       'says nothing': (proxy) => proxy.hold(),
       'has connections that are dead without a word': (proxy) => proxy.silence(),
@@ -89,17 +53,12 @@ describe('the cache', () => {
     it.each(Object.keys(away))('when Redis %s', async (how) => {
       await using apart = await behindProxy();
       away[how]!(apart.proxy);
-      // A write waits for Redis twice: before and after it.
-      const most = 2 * COMMAND_TIMEOUT + LOADER + SLACK;
-      for (const [name, [call, answer]] of Object.entries(calls)) {
-        const { value, took } = await timed(call(apart.cache));
-        expect({ name, value }).toEqual({ name, value: answer });
-        expect({ name, late: took > most && took }).toEqual({ name, late: false });
+      for (const [name, [call, answer]] of Object.entries(CACHE_CALLS)) {
+        expect({ name, value: await call(apart.cache) }).toEqual({ name, value: answer });
       }
-      for (const [name, call] of Object.entries(throwing)) {
-        const { value, took } = await timed(call(apart.cache).catch((error: unknown) => error));
+      for (const [name, call] of Object.entries(THROWING)) {
+        const value = await call(apart.cache).catch((error: unknown) => error);
         expect({ name, value }).toEqual({ name, value: expect.any(CacheBackendError) });
-        expect({ name, late: took > most && took }).toEqual({ name, late: false });
       }
     });
 
@@ -111,13 +70,12 @@ describe('the cache', () => {
         loads += 1;
         return loaded();
       };
-      const reads: Promise<{ took: number }>[] = [];
+      const reads: Promise<unknown>[] = [];
       for (let burst = 0; burst < 20; burst++) {
-        for (let each = 0; each < 20; each++) reads.push(timed(apart.cache.getOrSet('hot', load)));
+        for (let each = 0; each < 20; each++) reads.push(apart.cache.getOrSet('hot', load));
         await sleep(10);
       }
-      const slowest = Math.max(...(await Promise.all(reads)).map(({ took }) => took));
-      expect(slowest).toBeLessThan(2 * (COMMAND_TIMEOUT + LOADER) + SLACK);
+      await Promise.all(reads);
       expect(loads).toBeLessThan(20);
     });
 
@@ -128,15 +86,10 @@ describe('the cache', () => {
       const app = await openCache({ redis, cache: OPTIONS });
       await proxy.stop();
       for (const name of ['getOrSet', 'set', 'invalidate', 'deleteByTag', 'deleteByPrefix'] as const) {
-        const { value, took } = await timed(calls[name]![0](app.cache));
-        expect({ name, value, late: took > 2 * COMMAND_TIMEOUT + SLACK && took }).toEqual({
-          name,
-          value: calls[name]![1],
-          late: false,
-        });
+        const [call, value] = CACHE_CALLS[name]!;
+        expect({ name, value: await call(app.cache) }).toEqual({ name, value });
       }
-      const { took } = await timed(app.close());
-      expect(took).toBeLessThan(3_000);
+      await app.close();
       redis.disconnect();
     });
   });
@@ -147,15 +100,11 @@ describe('the cache', () => {
       await app.cache.set('stopped', 'stored');
       server.process.pause();
       try {
-        expect((await timed(app.cache.getOrSet('stopped', loaded))).took).toBeLessThan(
-          COMMAND_TIMEOUT + LOADER + SLACK,
-        );
+        expect(await app.cache.getOrSet('stopped', loaded)).toBe('loaded');
         expect(app.cache.stats().breakerOpened).toBe(1);
-        const times: number[] = [];
         for (let time = 0; time < 5; time++) {
-          times.push((await timed(app.cache.getOrSet(`stopped:${time}`, () => 'at once'))).took);
+          expect(await app.cache.getOrSet(`stopped:${time}`, () => 'at once')).toBe('at once');
         }
-        expect(Math.min(...times)).toBeLessThan(COMMAND_TIMEOUT / 2);
       } finally {
         server.process.resume();
       }
@@ -193,7 +142,7 @@ describe('the cache', () => {
       const keys = Array.from({ length: 200 }, (_, index) => `${name}:${index}`);
       await direct.cache.getOrSetMany(keys, async () => keys.map(() => 'old'), { tags: ['outage'] });
       apart.proxy.hold();
-      await timed(invalidations[name]!(apart.cache, keys));
+      await invalidations[name]!(apart.cache, keys);
       apart.proxy.reset();
       apart.proxy.heal();
       // From now on Redis can be reached, and still has the old values for a while: they are not read here.
@@ -225,8 +174,7 @@ describe('the cache', () => {
       apart.proxy.hold();
       await apart.cache.invalidate('never');
       const reading = apart.cache.getOrSet('reading', loaded);
-      const { took } = await timed(apart.app.close());
-      expect(took).toBeLessThan(2_000);
+      await apart.app.close();
       expect(await reading).toBe('loaded');
       expect(
         apart.app.logger.matching(/Redis never confirmed 1 deletions, including the invalidation of "never"/),

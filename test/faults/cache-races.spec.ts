@@ -12,7 +12,6 @@ import { Child } from '../support/child.js';
 import { eventually } from '../support/eventually.js';
 import { FaultProxy } from '../support/fault-proxy.js';
 import { Gate } from '../support/gate.js';
-import { quietTimeSince } from '../support/quiet-time.js';
 import { type RedisServer, startRedisServer } from '../support/servers/redis-server.js';
 
 describe('races', () => {
@@ -214,6 +213,7 @@ describe('races', () => {
   });
 });
 
+/** How long those wait that do not load is shown where the clock is driven. */
 describe('stampedes', () => {
   let server: RedisServer;
   let redis: Redis;
@@ -242,35 +242,24 @@ describe('stampedes', () => {
       await sleep(time);
       return loads;
     };
-    const begun = performance.now();
     const reads = instances
       .slice(0, apps)
       .flatMap(({ cache }) => Array.from({ length: callers }, () => cache.getOrSet('hot', loader, options)));
     const values = new Set(await Promise.all(reads));
-    return { loads, values: [...values], took: quietTimeSince(begun) };
+    return { loads, values: [...values] };
   }
 
   describe('many callers of one key (bentocache #2, cacheable #888, #1201)', () => {
     it('1,000 of one application cause one load', async () => {
-      expect(await stampede(1, 1_000, 50)).toMatchObject({ loads: 1, values: [1] });
+      expect(await stampede(1, 1_000, 50)).toEqual({ loads: 1, values: [1] });
     });
 
-    it('50 of each of four applications cause one load, and no caller waits much longer than it takes', async () => {
-      const times: number[] = [];
-      // A busy machine delays one of them; a caller that waits for its next look, and not for the message, delays all.
-      for (let time = 0; time < 5 && Math.min(Infinity, ...times) >= 400; time++) {
-        const { took, ...rest } = await stampede(4, 50, 200);
-        expect(rest).toEqual({ loads: 1, values: [1] });
-        times.push(took);
-        await instances[0]?.cache.del('hot');
-      }
-      expect(Math.min(...times)).toBeLessThan(400);
+    it('50 of each of four applications cause one load', async () => {
+      expect(await stampede(4, 50, 200)).toEqual({ loads: 1, values: [1] });
     });
 
     it('one load even if it takes much longer than its lease (the cliff of locks with a fixed time)', async () => {
-      const { took, ...rest } = await stampede(4, 50, 2_500, { lock: { lease: 1_000 } });
-      expect(rest).toEqual({ loads: 1, values: [1] });
-      expect(took).toBeLessThan(2_500 + 1_000);
+      expect(await stampede(4, 50, 2_500, { lock: { lease: 1_000 } })).toEqual({ loads: 1, values: [1] });
     });
 
     it('a lease that is not renewed passes to another load as soon as it ends, and no load stores late', async () => {
@@ -285,11 +274,9 @@ describe('stampedes', () => {
       const client = clientWithBusThrough({ port: server.port }, proxy.port);
       const deaf = await openCache({ redis: client, cache: {} });
       proxy.silence();
-      const begun = performance.now();
       const loading = instances[0]!.cache.getOrSet('hot', () => sleep(200, 1));
       await eventually(() => redis.exists('lease:{cache:hot}'), { every: 1 });
-      expect(await deaf.cache.getOrSet('hot', () => 2)).toBe(1);
-      expect(quietTimeSince(begun)).toBeLessThan(600);
+      expect(await deaf.cache.getOrSet('hot', () => 2, { lock: { wait: '1h' } })).toBe(1);
       await loading;
       await deaf.close();
       client.disconnect();
@@ -327,7 +314,7 @@ describe('stampedes', () => {
 
     it('others wait for no longer than the lease of one that was killed', async () => {
       const lease = 3_000;
-      const options: CacheEntryOptions = { lock: { lease } };
+      const options: CacheEntryOptions = { lock: { lease, wait: '1h' } };
       const [killed, other] = [start(60_000, options), start(20, options)];
       try {
         await go(killed);
@@ -335,9 +322,8 @@ describe('stampedes', () => {
         await go(other);
         await eventually(async () => (await redis.get('lease:{cache:hot}'))?.startsWith('1'));
         await killed.kill();
-        const { values, took } = await other.says<{ values: number[]; took: number }>('done');
-        expect(values).toEqual([other.pid]);
-        expect(took).toBeLessThan(lease + 600);
+        expect(await redis.pttl('lease:{cache:hot}')).toBeLessThanOrEqual(lease);
+        expect(await other.says('done')).toEqual({ values: [other.pid] });
         expect(await redis.get('loads:hot')).toBe('2');
       } finally {
         await Promise.all([killed, other].map((child) => child.kill()));

@@ -166,6 +166,22 @@ it('at the end of the application they are repeated until the store answers, eve
   await engine.stop();
 });
 
+it('at the end of the application they are not repeated for long where the store refuses them', async () => {
+  const { cache, store, engine, logger } = scriptedCache();
+  let sent = 0;
+  store.invalidate = () => {
+    sent += 1;
+    return Promise.reject(new Error('refused'));
+  };
+  await cache.del('k');
+  sent = 0;
+  await engine.unconfirmed.stop();
+  // Every 25 ms, for half a second.
+  expect(sent).toBeLessThanOrEqual(21);
+  expect(logger.matching(/never confirmed 1 deletions/)).toHaveLength(1);
+  await engine.stop();
+});
+
 it.each(['throw', 'open'] as const)(
   "a load whose value could not be stored in time releases its lease: '%s'",
   async (onRedisError) => {

@@ -1,0 +1,76 @@
+import type { CacheStore } from 'nest-redis-lock/backend';
+import { memoryCacheStore } from '../../../lib/backends/memory/memory-cache-store.js';
+import { CacheBackendError } from '../../../lib/errors/cache-errors.js';
+import { CACHE_CALLS, LOADER, loaded, THROWING } from '../../support/cache-calls.js';
+import { DrivenClock } from '../../support/driven-clock.js';
+import { scriptedCache } from '../../support/scripted-cache.js';
+
+/** How long each call takes whose store answers nothing, on a clock that only the test drives. */
+
+const COMMAND_TIMEOUT = 100;
+/** A write waits for Redis twice: before and after it. */
+const MOST = 2 * COMMAND_TIMEOUT + LOADER;
+
+const clock = new DrivenClock();
+beforeEach(() => clock.start());
+afterEach(() => clock.stop());
+
+function silentStore(): CacheStore {
+  return new Proxy(memoryCacheStore(), {
+    get: (store, name) => {
+      const member = Reflect.get(store, name) as unknown;
+      return typeof member === 'function' ? () => new Promise(() => {}) : member;
+    },
+  });
+}
+
+const unanswered = () =>
+  scriptedCache({ commandTimeout: COMMAND_TIMEOUT, l1: {}, breaker: { open: '2s' } }, silentStore());
+
+async function timed<T>(call: Promise<T>): Promise<{ value: T; took: number }> {
+  const begun = performance.now();
+  return { value: await call, took: performance.now() - begun };
+}
+
+const settled = <T>(call: Promise<T>) => clock.settle(timed(call));
+
+it.each(Object.entries(CACHE_CALLS))('%s answers in time', async (_, [call, answer]) => {
+  using scripted = unanswered();
+  const { value, took } = await settled(call(scripted.cache));
+  expect(value).toEqual(answer);
+  expect(took).toBeLessThanOrEqual(MOST);
+});
+
+it.each(Object.entries(THROWING))('%s that may fail does so in time', async (_, call) => {
+  using scripted = unanswered();
+  const { value, took } = await settled(call(scripted.cache).catch((error: unknown) => error));
+  expect(value).toBeInstanceOf(CacheBackendError);
+  expect(took).toBeLessThanOrEqual(MOST);
+});
+
+it('reads of one key that come one after the other wait for one load more at most', async () => {
+  using scripted = unanswered();
+  let loads = 0;
+  const load = () => {
+    loads += 1;
+    return loaded();
+  };
+  const reads: Promise<{ took: number }>[] = [];
+  for (let burst = 0; burst < 20; burst++) {
+    for (let each = 0; each < 20; each++) reads.push(timed(scripted.cache.getOrSet('hot', load)));
+    await clock.pass(10);
+  }
+  const slowest = Math.max(...(await clock.settle(Promise.all(reads))).map(({ took }) => took));
+  expect(loads).toBeLessThan(20);
+  expect(slowest).toBeLessThanOrEqual(2 * (COMMAND_TIMEOUT + LOADER));
+});
+
+it('only the first call waits for the store: the others know that it is away', async () => {
+  using scripted = unanswered();
+  const { cache, engine } = scripted;
+  expect((await settled(cache.getOrSet('first', loaded))).took).toBeLessThanOrEqual(COMMAND_TIMEOUT + LOADER);
+  expect(engine.stats().breakerOpened).toBe(1);
+  for (let time = 0; time < 5; time++) {
+    expect((await settled(cache.getOrSet(`next:${time}`, () => 'at once'))).took).toBe(0);
+  }
+});
