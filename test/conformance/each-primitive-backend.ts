@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
-import { IdempotencyService, memory, type RedisLockModuleOptions } from 'nest-redis-lock';
+import { IdempotencyService, memory, redis, type RedisLockModuleOptions } from 'nest-redis-lock';
 import { type LockApp, startLockApp } from '../support/lock-app.js';
+import { replacingPrimitives } from '../support/primitives-with.js';
 import { startRedisCluster } from '../support/servers/redis-cluster.js';
 import { startRedisSentinel } from '../support/servers/redis-sentinel.js';
 import { startRedisServer } from '../support/servers/redis-server.js';
@@ -46,6 +47,9 @@ export const PRIMITIVE_WORLDS: Readonly<Record<string, () => Promise<PrimitiveWo
 /** Two applications that share a store. */
 export let apps: readonly [LockApp, LockApp];
 
+/** Starts a further application on the store, with some methods of its primitive stores replaced. */
+export let startWith: (replace: Parameters<typeof replacingPrimitives>[1]) => Promise<LockApp>;
+
 /** Runs the cases on each store that keeps primitives. `subject` names the primitive. */
 export function eachPrimitiveBackend(subject: string, cases: () => void): void {
   describe.each(Object.entries(PRIMITIVE_WORLDS))(`${subject} on %s`, (_, start) => {
@@ -54,6 +58,10 @@ export function eachPrimitiveBackend(subject: string, cases: () => void): void {
       world = await start();
       const open = () => startLockApp(world.options());
       apps = await Promise.all([open(), open()]);
+      startWith = (replace) => {
+        const { redis: connection, backend = redis(connection!) } = world.options();
+        return startLockApp({ backend: replacingPrimitives(backend, replace) });
+      };
     });
     afterAll(async () => {
       for (const app of apps) await app.close();

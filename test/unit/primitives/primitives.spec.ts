@@ -51,6 +51,25 @@ describe('a call that waits for a latch', () => {
     await waiting;
   });
 
+  it('goes on with the message, and not when it would look again', async () => {
+    const clock = new DrivenClock();
+    clock.start();
+    try {
+      const backend = memory();
+      const [here, elsewhere] = [await startLockServices({ backend }), await startLockServices({ backend })];
+      const [one, two] = [here, elsewhere].map(({ backends }) => new CountDownLatch(new PrimitiveRuntime(backends)));
+      await one?.define('heard', { count: 1, ttl: '1m' });
+      const begun = performance.now();
+      const waited = one?.await('heard', { wait: '1m' }).then(() => performance.now() - begun);
+      await clock.pass(60);
+      await two?.countDown('heard');
+      expect(await clock.settle(waited as Promise<number>)).toBe(60);
+      await clock.settle(Promise.all([here.close(), elsewhere.close()]));
+    } finally {
+      clock.stop();
+    }
+  });
+
   it('looks again where no message comes', async () => {
     const backend = memory() as LockBackend & PrimitiveStoreProvider;
     const inner = backend.openPrimitiveStores(undefined);
