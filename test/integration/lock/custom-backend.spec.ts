@@ -2,11 +2,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type LockBackend, LockBackendError, LockConfigError, type LockOptions, memory } from 'nest-redis-lock';
 import type { AcquireAnswer, CacheStoreProvider, ModuleContext, Pending, RenewAnswer } from 'nest-redis-lock/backend';
 import { testServices } from 'nest-redis-lock/testing';
+import { DrivenClock } from '../../support/driven-clock.js';
 import { eventually } from '../../support/eventually.js';
 import { Gate } from '../../support/gate.js';
 import { startLockServices } from '../../support/lock-services.js';
 import { bare, type OpenBackend, type Replacements, replacing } from '../../support/open-backend.js';
-import { quietTimeSince } from '../../support/quiet-time.js';
 
 /** The memory backend with the calls alone that every backend has, some of them replaced. */
 function backendWith(replace: (inner: OpenBackend) => Replacements): LockBackend {
@@ -165,18 +165,27 @@ it('is asked for one name after the other, in order, if it cannot take several i
 
 describe('that cannot take several names in one step', () => {
   it('has one wait for all of them, and gives back those it had got', async () => {
-    const backend = backendWith(() => ({}));
-    await using app = await startLockServices({ backend });
-    await using other = await startLockServices({ backend });
-    const [a, b] = [await other.locks.acquire('a'), await other.locks.acquire('b')];
-    const start = performance.now();
-    const taking = app.locks.acquire(['a', 'b'], { wait: 1_000 });
-    setTimeout(() => void a.release(), 700);
-    await expect(taking).rejects.toMatchObject({ code: 'LOCK_TIMEOUT' });
-    // A wait for each name would be over 1,700 ms after the start.
-    expect(quietTimeSince(start)).toBeLessThan(1_600);
-    await eventually(async () => !(await app.locks.isLocked('a')));
-    await b.release();
+    const clock = new DrivenClock();
+    clock.start();
+    try {
+      const backend = backendWith(() => ({}));
+      const [app, other] = [await startLockServices({ backend }), await startLockServices({ backend })];
+      const [a, b] = [await other.locks.acquire('a'), await other.locks.acquire('b')];
+      const start = performance.now();
+      const ended = app.locks.acquire(['a', 'b'], { wait: 1_000 }).catch((error: unknown) => {
+        expect(error).toMatchObject({ code: 'LOCK_TIMEOUT' });
+        return performance.now() - start;
+      });
+      await clock.pass(700);
+      await a.release();
+      // A wait for each name would be over 1,700 ms after the start.
+      expect(await clock.settle(ended)).toBe(1_000);
+      await clock.eventually(async () => !(await app.locks.isLocked('a')));
+      await b.release();
+      await clock.settle(Promise.all([app.close(), other.close()]));
+    } finally {
+      clock.stop();
+    }
   });
 
   it('has all of them freed although the release of one fails', async () => {

@@ -8,3 +8,5 @@ await locks.tryAcquire('one-job', { wait: 50 });
 await lock.release();
 await app.close();
 say('done');
+// It keeps nothing alive, and runs if something else does.
+setTimeout(() => say('alive'), 3_000).unref();

@@ -5,7 +5,6 @@ import type { Lock, LockBackend, LockService } from 'nest-redis-lock';
 import { redlock, type RedlockOptions } from 'nest-redis-lock/redlock';
 import { testServices } from 'nest-redis-lock/testing';
 import { eventually } from '../../../support/eventually.js';
-import { quietTimeSince } from '../../../support/quiet-time.js';
 import { type RedlockNodes, startRedlockNodes } from '../../../support/servers/redlock-nodes.js';
 import { openBackend, type OpenBackend } from '../../../support/open-backend.js';
 
@@ -73,14 +72,12 @@ describe('nodes that are away', () => {
     ];
 
     it.each(ways)('%s, a lock is taken without a wait for them', async (_, fail) => {
-      // Each wait for a node that is away would take all of this.
-      const { locks } = open({ nodeTimeout: '20s' });
+      // A wait for a node that is away would outlast the test.
+      const { locks } = open({ nodeTimeout: '1h' });
       await locks.withLock('before', async () => {});
       await fail(0);
       await fail(1);
-      const start = performance.now();
       for (let round = 0; round < 5; round++) await locks.withLock(`round:${round}`, async () => {});
-      expect(quietTimeSince(start)).toBeLessThan(10_000);
       nodes.servers[0]?.process.resume();
       nodes.servers[1]?.process.resume();
     });
@@ -323,15 +320,18 @@ describe('leases', () => {
 
   it('renews a lock for as long as three of five nodes answer, and loses it in time when two do', async () => {
     const lock = await (await open()).acquire('order', { ttl: TTL });
+    // The same nodes, past the proxies.
+    const others = await open(nodes.servers.map(({ url }) => url));
     await loseTwo();
     await sleep(2 * TTL);
     expect(lock.held).toBe(true);
     expect(lock.signal.aborted).toBe(false);
-    const left = performance.now();
     nodes.proxies[2]?.refuse();
-    await new Promise((resolve) => lock.signal.addEventListener('abort', resolve));
-    expect(quietTimeSince(left)).toBeLessThanOrEqual(TTL + 500);
+    expect(lock.remaining()).toBeLessThanOrEqual(TTL);
+    const next = await others.acquire('order', { wait: 60_000 });
+    expect(lock.signal.aborted).toBe(true);
     expect(lock.held).toBe(false);
+    await next.release();
     await expect(lock.release()).rejects.toMatchObject({ code: 'LOCK_LOST', reason: 'expired' });
   });
 
