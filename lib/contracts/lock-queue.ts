@@ -91,7 +91,7 @@ export interface BeatRequest extends TicketRequest {
   readonly ttl: number;
   /**
    * For how many whole milliseconds beyond the usual time the ticket may send no heartbeat: its process waits for
-   * thousands of names. At most 20 s; default 0.
+   * thousands of names. At most 18 s; default 0.
    */
   readonly pause?: number | undefined;
 }

@@ -77,7 +77,7 @@ export async function prepare({ port, used, waited }) {
   };
 }
 
-/** Takes a free lock `count` times, by callers side by side. Answers percentiles of the time that a cycle took, in ms. */
+/** Takes a free lock `count` times, by callers side by side. Answers percentiles of the time of a cycle, in ms. */
 async function cycles(locks, count, nameOf) {
   const recorder = new WaitRecorder();
   let next = 0;

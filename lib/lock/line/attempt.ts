@@ -28,7 +28,7 @@ const MOST_BEATS = 240;
 /** Beyond this many heartbeats a second of one process, each of its waiters pauses for longer. */
 const BEATS_A_SECOND = 2_000;
 /** The longest of these pauses (ms). */
-const LONGEST_PAUSE = 20_000;
+const LONGEST_PAUSE = 18_000;
 /** How long (ms) an unanswered heartbeat counts among them. A waiter is passed over after 1.5 s without one. */
 const BEAT_TIME = 100;
 

@@ -93,8 +93,11 @@ const SILENCE = 1_500;
 const FRESH = 200;
 /** How many places at the head of the queue are near: their turn may come before their next heartbeat. */
 const NEAR = 8;
-/** The keys of a queue expire this long (ms) after the last heartbeat of a waiter: longer than it may pause. */
-const QUEUE_EXPIRY = 6 * WAITER_TTL;
+/**
+ * The keys of a queue expire this long (ms) after the last heartbeat of a waiter, and its pause, which is shorter: the
+ * heartbeat of another one may follow.
+ */
+const QUEUE_EXPIRY = 4 * WAITER_TTL;
 
 /** Mints fencing tokens of a lock, as Lua functions, in a `fencingScript`. A lock is a table with its keys. */
 const TOKENS = `
@@ -154,8 +157,9 @@ end
 local parts = function(purpose) return string.match(purpose, '^(%d+):(.*)$') end
 local write = function(lock, ticket, alive, deaf, purpose, reads)
   redis.call('HSET', lock.waiters, ticket, (reads and '0' or '') .. whole(alive) .. ':' .. deaf .. ':' .. purpose)
-  redis.call('PEXPIRE', lock.waiters, ${QUEUE_EXPIRY})
-  redis.call('PEXPIRE', lock.queue, ${QUEUE_EXPIRY})
+  local expiry = whole(math.max(${QUEUE_EXPIRY}, alive - now + ${QUEUE_EXPIRY - WAITER_TTL}))
+  redis.call('PEXPIRE', lock.waiters, expiry)
+  redis.call('PEXPIRE', lock.queue, expiry)
 end
 -- Notes a heartbeat. Sends an empty message to a waiter that a message missed, to see whether messages reach it again.
 -- One that they reach may pause, and counts as alive for that time more.
