@@ -15,6 +15,8 @@ import { HolderCheck, Preparation } from './preparation.js';
 /** While another process waits, a turn ends after this number of holders, or of ms. */
 const MOST_HOLDERS = 64;
 export const LONGEST_TURN = 50;
+/** One that waited for the turn is still served if it will probably end by then (ms); it would wait a round more. */
+const LONGEST_WITH_LAST = 64;
 /**
  * Where many processes wait, a turn that has served the callers that waited for it ends sooner: after its share of the
  * time (ms) of one turn for each process. It lasts for at least this time (ms), and this number of round trips, because
@@ -273,9 +275,10 @@ export class WritingContender extends Contender implements LeaseSource {
   private isOver(next: Caller | undefined): boolean {
     if (this.holders >= this.mostHolders) return true;
     const elapsed = performance.now() - this.grantedAt;
-    if (elapsed >= LONGEST_TURN) return true;
     // The callers that waited for this turn come first.
-    if (next && next.startedAt < this.grantedAt) return false;
+    const waited = next !== undefined && next.startedAt < this.grantedAt;
+    if (elapsed >= LONGEST_TURN) return !waited || elapsed + elapsed / this.holders > LONGEST_WITH_LAST;
+    if (waited) return false;
     const { roundTrip } = this.contenders;
     return elapsed >= Math.max(LEAST_TURN, LONGEST_ROUND / (1 + (this.waiting ?? 0)), ROUND_TRIPS * roundTrip);
   }

@@ -7,6 +7,7 @@ import {
   clock,
   contenders,
   holding,
+  joining,
   NAME,
   openChannel,
   quiet,
@@ -231,6 +232,27 @@ describe('a turn', () => {
       await released;
     },
   );
+
+  it.each([
+    // The tenth begins after 54 ms and has ended after 60; the eleventh would take until 66.
+    [6, 10],
+    [50, 1],
+  ])('of holds of %i ms serves those that waited for it while they end within 64 ms: %i', async (hold, served) => {
+    const { call, enqueue } = await joining();
+    const others = Array.from({ length: 20 }, () => new Call());
+    await clock.pass(5);
+    await enqueue.answer(granted({ waiting: 1, count: 1_000 }));
+    let entered = 0;
+    for (const each of [call, ...others]) {
+      await clock.pass(0);
+      if (!each.lock) break;
+      entered += 1;
+      await clock.pass(hold);
+      void each.lock.release();
+    }
+    expect(backend.all('requeue')).toHaveLength(1);
+    expect(entered).toBe(served);
+  });
 
   it('goes on when another ticket is wanted (R12)', async () => {
     const { lock, others, ticket } = await holding({}, { behind: 1 });
