@@ -339,7 +339,7 @@ function nextBeat(
   if (unreached) return Math.min(near, UNREACHED_PERIOD);
   const period = far ? Math.min(2 * near, LONGEST_PERIOD) : near;
   if (first && remaining < period) return remaining + 1;
-  if (pause > 0) return Math.min(pause * (0.5 + Math.random() / 2), Math.max(period, remaining + 1));
+  if (pause > 0) return Math.min(pause * (0.8 + Math.random() / 5), Math.max(period, remaining + 1));
   const now = performance.now();
   const delay = nextHeartbeat(now + period, period) - now;
   // Not just before the owner's lease ends: a dead owner would cost a period more.

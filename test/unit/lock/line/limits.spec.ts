@@ -125,14 +125,14 @@ async function waitingForMany(names: number) {
 }
 
 describe('the heartbeats of one process', () => {
-  it('are 2,000 to 4,000 a second where it waits for thousands of names, and say for how long each pauses', async () => {
+  it('are 2,000 to 2,500 a second where it waits for thousands of names, and say for how long each pauses', async () => {
     Object.assign(backend.queue, { pauses: true });
     const { beatsWithin, end } = await waitingForMany(4_000);
     await beatsWithin(1_000);
     const beats = await beatsWithin(4_000);
     expect(new Set(beats.map(({ request }) => request.pause))).toEqual(new Set([2_000]));
-    expect(beats.length / 4).toBeGreaterThan(2_000);
-    expect(beats.length / 4).toBeLessThan(4_000);
+    expect(beats.length / 4).toBeGreaterThanOrEqual(2_000);
+    expect(beats.length / 4).toBeLessThanOrEqual(2_500);
     const last = new Map<string, number>();
     for (const { ticket, sentAt } of beats) {
       expect(sentAt - (last.get(ticket) ?? sentAt)).toBeLessThan(2_100);
