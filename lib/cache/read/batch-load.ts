@@ -178,7 +178,10 @@ export class BatchLoad {
     this.gathering = undefined;
     this.gathered = false;
     this.urgent = false;
-    const { asked } = this;
+    // In the order of the call, and not of the answers that decided them.
+    const places = new Map(this.keys.map((key, place) => [key, place]));
+    const placeOf = ({ key }: Asked) => places.get(key) as number;
+    const asked = this.asked.toSorted((one, other) => placeOf(one) - placeOf(other));
     this.asked = [];
     this.load(asked).catch((error: unknown) => {
       for (const each of asked) each.reject(error);
