@@ -17,6 +17,8 @@ const AT_ONCE = 16;
 /** The pause (ms) before what an unanswered request may have got late is released once more; each is longer. */
 const FIRST_PAUSE = 1_000;
 const PAUSE_GROWTH = 4;
+/** For how long (ms) at most that goes on: an outage with long leases must not leave thousands of them for hours. */
+const LATEST = 90_000;
 /** The step (ms) of limits that depend on what is left of a lease: `Timeouts` shares a timer among equal ones. */
 export const LIMIT_STEP = 50;
 
@@ -270,13 +272,14 @@ export class ReleaseRetries<Release extends UnansweredRelease> {
     });
   }
 
-  /** Releases after pauses, until the backend has freed something or the lease would be over. */
+  /** Releases after pauses, until the backend has freed something, the lease would be over or 90 s have passed. */
   async repeatLate(release: Release): Promise<void> {
+    const until = Math.min(release.until, performance.now() + LATEST);
     for (let pause = FIRST_PAUSE; ; pause *= PAUSE_GROWTH) {
       const at = performance.now() + pause;
-      if (this.stopped || at >= release.until) return;
+      if (this.stopped || at >= until) return;
       await new Promise<void>((resolve) => this.calls.ticks.start(at, resolve));
-      if (await this.repeat(release)) return;
+      if (await this.repeat({ ...release, until })) return;
     }
   }
 

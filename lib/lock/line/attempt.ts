@@ -25,7 +25,7 @@ const SHORTEST_PACE = 5;
 const UNREACHED_PERIOD = 50;
 /** With more heartbeats under way, what else the process asks for would wait long behind them. */
 const MOST_BEATS = 240;
-/** Beyond this many heartbeats a second of one process, each of its waiters pauses for longer. */
+/** Where a process has more waiters than send this many heartbeats with a pause of 1 s, each pauses for longer. */
 const BEATS_A_SECOND = 2_000;
 /** The longest of these pauses (ms). */
 const LONGEST_PAUSE = 18_000;

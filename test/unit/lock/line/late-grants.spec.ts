@@ -9,8 +9,8 @@ describe.each<[string, LockOptions, 'enqueue' | 'acquire']>([
   ['without a wait', { wait: 0 }, 'enqueue'],
   ['that polls', { wait: 10_000, retry: fixedDelay(5_000) }, 'acquire'],
 ])('what a failed request %s is granted late', (_which, options, kind) => {
-  const released = async () => {
-    const call = new Call(options);
+  const released = async (more: LockOptions = {}) => {
+    const call = new Call({ ...options, ...more });
     const request = await backend.take(kind);
     await request.fail();
     await call.giveUp();
@@ -37,6 +37,15 @@ describe.each<[string, LockOptions, 'enqueue' | 'acquire']>([
     await clock.pass(100_000);
     // At once, after 1, 5 and 21 s.
     expect(times()).toBe(4);
+  });
+
+  it('is not released for hours where the lease is as long', async () => {
+    backend.atOnce.release = () => ({ status: 'gone', resent: false });
+    const { times } = await released({ ttl: '1h' });
+    await clock.pass(95_000);
+    expect(times()).toBe(5);
+    await clock.pass(600_000);
+    expect(times()).toBe(5);
   });
 
   it('keeps no shutdown', async () => {
