@@ -18,8 +18,8 @@ export class RedisCacheTags {
   }
 
   begin(tags: readonly string[], ttl: number): Promise<readonly TagVersion[]> {
-    const begun = tags.map((tag) => this.begins.run(undefined, [this.keys.tag(tag)], [ttl], tagVersion));
-    return Promise.all(begun);
+    const begin = (tag: string) => this.begins.run(undefined, [this.keys.tag(tag)], [ttl], tagVersion);
+    return Promise.all(tags.length === 1 ? tags.map(begin) : this.begins.runTogether(() => tags.map(begin)));
   }
 
   read(tags: readonly string[]): Promise<readonly TagState[]> {

@@ -33,6 +33,7 @@ export class ScriptBatch {
   /** How many runs are not answered yet. */
   underWay = 0;
   private gathering = false;
+  private together = false;
   private readonly endTurn = () => {
     this.gathering = false;
     this.flush();
@@ -62,7 +63,7 @@ export class ScriptBatch {
     sharedKey?: string,
   ): Pending<T> {
     const call = new BatchedCall(read);
-    if (this.underWay > 0 || this.calls.length > 0) this.gather(shared, keys, args, call, sharedKey);
+    if (this.together || this.underWay > 0 || this.calls.length > 0) this.gather(shared, keys, args, call, sharedKey);
     else {
       const first = shared === undefined ? [] : [shared];
       const all = this.keysOfCalls === 'numbered' ? [...first, 1, ...args] : [...first, ...args];
@@ -72,6 +73,17 @@ export class ScriptBatch {
       if (!this.scripts.sendEncoded(request, call, this)) this.scripts.sendAlone({ request, call, batch: this });
     }
     return call;
+  }
+
+  /** Begins several calls with `run`, in one run of the script where it may be one. */
+  runTogether<T>(begin: () => T): T {
+    this.together = true;
+    try {
+      return begin();
+    } finally {
+      this.together = false;
+      this.sendSoon();
+    }
   }
 
   /** As `run` without `shared`, for a call that other servers get, too. */
@@ -105,7 +117,14 @@ export class ScriptBatch {
     if (this.keysOfCalls === 'numbered') this.args.push(this.firstKey);
     for (const arg of args) this.args.push(arg);
     this.calls.push(call);
-    if (this.underWay === 0 || this.calls.length >= MOST_CALLS || this.scripts.takesOneSlot) this.flush();
+    this.sendSoon();
+  }
+
+  /** Sends the gathered calls: now, or at the end of this turn while a run is under way. */
+  private sendSoon(): void {
+    if (this.calls.length >= MOST_CALLS || this.scripts.takesOneSlot) return this.flush();
+    if (this.together) return;
+    if (this.underWay === 0) this.flush();
     else if (!this.gathering) {
       this.gathering = true;
       setImmediate(this.endTurn);

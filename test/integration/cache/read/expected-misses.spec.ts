@@ -279,6 +279,19 @@ describe('on Redis', () => {
     expect({ evalsha, reads: get + mget }).toEqual({ evalsha: 1, reads: 2 });
   });
 
+  it('the versions of all its tags are one script more', async () => {
+    const options = { ...MISS, tags: ['a', 'b', 'c'] };
+    await cache.getOrSet('scripts of tags are known', () => 1, options);
+    await cache.has('scripts of tags are known');
+    await commands();
+    let before: Record<string, number> = {};
+    await cache.getOrSet('tagged', async () => (before = await commands()), options);
+    expect(before).toMatchObject({ evalsha: 2 });
+    expect(await cache.getOrSet('tagged', () => 2, options)).toEqual(before);
+    await cache.deleteByTag('c');
+    expect(await cache.getOrSet('tagged', () => 2, options)).toBe(2);
+  });
+
   it('misses of many callers take at most 4 commands each', async () => {
     const misses = 480;
     const load = (round: number) =>
