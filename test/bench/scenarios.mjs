@@ -57,6 +57,23 @@ export const SCENARIOS = [
     hold: 5,
   }),
   contention({
+    title: 'hot key, hold 5 ms, 40 × 2',
+    note: 'Every body takes 5 ms, in 40 processes with 2 callers each. The limit is `mutex` in the next table.',
+    processes: 40,
+    callers: 2,
+    keys: 'hot',
+    hold: 5,
+    patience: 120_000,
+  }),
+  contention({
+    title: 'hot key, hold 5 ms, 1 × 80',
+    note: 'Every body takes 5 ms, in one process with 80 callers.',
+    processes: 1,
+    callers: 80,
+    keys: 'hot',
+    hold: 5,
+  }),
+  contention({
     title: 'hot key, hold 50 ms, 1 × 200',
     note: 'Many wait long: every body takes 50 ms, in one process with 200 callers.',
     processes: 1,

@@ -92,6 +92,7 @@ export class Attempt extends Place implements Expiring {
       if (answer.status === 'granted' || this.queues) this.abandon();
       return;
     }
+    contender.contenders.answeredWithin(elapsedSince(sentAt));
     if (answer.status === 'granted') return this.begun(sentAt, answer, this.ttl, sentAt);
     if (answer.status !== 'busy') throw contender.backend.calls.noAnswer(contender.names, answer);
     contender.succeeded();
@@ -189,7 +190,6 @@ export class Attempt extends Place implements Expiring {
     this.waits = true;
     this.monotonic = Math.floor(sentAt.monotonic);
     this.wall = Math.floor(sentAt.wall);
-    contender.contenders.answeredWithin(elapsedSince(sentAt));
     this.unissued = answer.unissued ?? 0;
     if (contender.overdue) contender.refuseOverdue();
     const caller = contender.first;

@@ -31,7 +31,7 @@ export class Contenders {
   private tickets = 0;
   /** How all tickets begin: they share this text in memory. */
   readonly beforeTickets: string;
-  /** How long (ms) a request of a waiter takes: the least of the last ones. */
+  /** How long (ms) a request takes: the least of the last ones. */
   roundTrip = 0;
   /** Whether released names may stay with the process for their `linger`: a message tells when others want them. */
   lingering: boolean;
@@ -54,7 +54,7 @@ export class Contenders {
     for (const contender of this.byTicket.values()) contender.onReconnect();
   }
 
-  /** A request of a waiter was answered after `took` ms. */
+  /** A request was answered after `took` ms. */
   answeredWithin(took: number): void {
     this.roundTrip = this.roundTrip === 0 ? took : Math.min(took, FORGETS * this.roundTrip);
   }

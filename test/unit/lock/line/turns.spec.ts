@@ -35,6 +35,30 @@ describe('a grant after a wait, where the session of the process is the lease', 
   });
 });
 
+describe('a turn for which many processes wait', () => {
+  it('is over after its share of the time, also where the first request to wait was slow', async () => {
+    await openChannel();
+    const free = new Call();
+    const acquire = await backend.take('enqueue');
+    await clock.pass(1);
+    await acquire.answer(granted());
+    await (await free.held()).release();
+    const call = new Call();
+    const enqueue = await backend.take('enqueue');
+    await clock.pass(20);
+    await enqueue.answer(busy());
+    await backend.tell(grantMessage(enqueue.ticket, NAME, { waiting: 39 }));
+    const lock = await call.held();
+    const again = new Call();
+    await clock.pass(12);
+    void lock.release();
+    const requeue = await backend.take('requeue');
+    expect(requeue.request.ticket).toBe(enqueue.ticket);
+    await requeue.answer(granted());
+    await (await again.held()).release();
+  });
+});
+
 describe('a holder', () => {
   const RENEWED = { ttl: 1_000, renew: { interval: 30, timeout: 500 } };
 
