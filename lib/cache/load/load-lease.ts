@@ -71,13 +71,15 @@ export class LoadLeases {
       if (Buffer.isBuffer(answer)) answered({ data: answer, tagVersions });
       else answered(this.outcome(key, settings, token, answer, tagVersions, resends));
     };
-    if (tags.length === 0) return calls.send('read', key, call, read, failed, late);
+    const sent = !calls.breaker.isOpen;
+    const unanswered = (error: unknown) => {
+      if (sent) this.abandon(key, token);
+      failed(error as CacheBackendError);
+    };
+    if (tags.length === 0) return calls.send('read', key, call, read, unanswered, late);
     Promise.all([calls.run('read', key, call, late), tagStamps.begin(key, tags, tagMemory(ttl + staleTtl))]).then(
       ([answer, tagVersions]) => read(answer, tagVersions),
-      (error: unknown) => {
-        releaseLease(calls, key, token);
-        failed(error as CacheBackendError);
-      },
+      unanswered,
     );
   }
 
@@ -89,16 +91,11 @@ export class LoadLeases {
       this.send(key, settings, wish, token, resolve, reject);
     });
     const { tags, ttl, staleTtl } = settings;
-    try {
-      const [answer, versions] = await Promise.all([
-        lease,
-        tags.length === 0 ? [] : this.tagStamps.begin(key, tags, tagMemory(ttl + staleTtl)),
-      ]);
-      return this.outcome(key, settings, token, answer, versions, resends);
-    } catch (error) {
-      releaseLease(this.calls, key, token);
-      throw error;
-    }
+    if (tags.length === 0) return this.outcome(key, settings, token, await lease, [], resends);
+    const sent = !this.calls.breaker.isOpen;
+    const versions = this.tagStamps.begin(key, tags, tagMemory(ttl + staleTtl));
+    if (sent) versions.catch(() => this.abandon(key, token));
+    return this.outcome(key, settings, token, ...(await Promise.all([lease, versions])), resends);
   }
 
   private send(
@@ -112,7 +109,18 @@ export class LoadLeases {
     const { calls } = this;
     const request = { key, token, lease, refresh: replaces !== undefined, seen: replaces, waits };
     const late = (answer: LeaseAnswer) => this.giveBack(key, token, answer);
-    calls.send('lease', key, () => calls.store.lease(request), answered, failed, late);
+    const sent = !calls.breaker.isOpen;
+    const unanswered = (error: CacheBackendError) => {
+      if (sent) this.abandon(key, token);
+      failed(error);
+    };
+    calls.send('lease', key, () => calls.store.lease(request), answered, unanswered, late);
+  }
+
+  /** Its request has failed, and the load goes on without: the store may have granted it, or may grant it later. */
+  private abandon(key: string, token: string): void {
+    releaseLease(this.calls, key, token);
+    new LateRelease(this.calls, key, token).start();
   }
 
   /** Ends a lease that came too late: its caller went on without it, and an invalidation would not stop that load. */
@@ -197,6 +205,32 @@ export class LoadLease implements Expiring {
   releaseOutdated(done: () => void, failed: () => void): void {
     const { calls, key, token } = this;
     calls.send('deletion', key, () => calls.store.release({ key, token, outdated: true }), done, failed);
+  }
+}
+
+/** How long (ms) after its failure the lease of a request is released once more. */
+const LATE = 1_000;
+/** For how long (ms) that waits for a store that is down. */
+const LATEST = 90_000;
+
+/** The second release of a request that failed: a connection that was lost may deliver it after the first. */
+class LateRelease implements Expiring {
+  private readonly until = performance.now() + LATEST;
+
+  constructor(
+    private readonly calls: StoreCalls,
+    private readonly key: string,
+    private readonly token: string,
+  ) {}
+
+  start(): void {
+    this.calls.timeouts.start(LATE, this);
+  }
+
+  expire(): void {
+    const { calls, key, token, until } = this;
+    if (!calls.breaker.isOpen) releaseLease(calls, key, token);
+    else if (performance.now() < until) this.start();
   }
 }
 

@@ -34,6 +34,9 @@ const BEAT_TIME = 100;
 
 export type GrantMessage = Extract<QueueMessage, { kind: 'grant' }>;
 
+/** How much longer than before a round trip may take, at each that is measured. */
+const FORGETS = 1.1;
+
 /**
  * One ticket of a contender. It **asks** for the name; if that is taken, it **waits** in the queue of the backend, with
  * heartbeats. It ends when it is granted the name, or given up: then what the backend may keep of it is released. It is
@@ -92,7 +95,9 @@ export class Attempt extends Place implements Expiring {
       if (answer.status === 'granted' || this.queues) this.abandon();
       return;
     }
-    contender.contenders.answeredWithin(elapsedSince(sentAt));
+    const { contenders } = contender;
+    const took = elapsedSince(sentAt);
+    contenders.roundTrip = contenders.roundTrip === 0 ? took : Math.min(took, FORGETS * contenders.roundTrip);
     if (answer.status === 'granted') return this.begun(sentAt, answer, this.ttl, sentAt);
     if (answer.status !== 'busy') throw contender.backend.calls.noAnswer(contender.names, answer);
     contender.succeeded();

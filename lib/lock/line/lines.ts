@@ -13,9 +13,6 @@ import { acquireLease } from './polling.js';
 import { ReadingContender } from './shared-turn.js';
 import { WritingContender } from './turn.js';
 
-/** How much longer than before a round trip may take, at each that is measured. */
-const FORGETS = 1.1;
-
 /**
  * The contenders of one process at a backend: one for each name that a caller wants, and one for each caller with
  * `order: 'fifo'`, which waits at the backend with a ticket of its own.
@@ -52,11 +49,6 @@ export class Contenders {
     for (const contender of this.byName.values()) contender.onReconnect();
     for (const contender of this.readers.values()) contender.onReconnect();
     for (const contender of this.byTicket.values()) contender.onReconnect();
-  }
-
-  /** A request was answered after `took` ms. */
-  answeredWithin(took: number): void {
-    this.roundTrip = this.roundTrip === 0 ? took : Math.min(took, FORGETS * this.roundTrip);
   }
 
   /** How many contenders there are. */

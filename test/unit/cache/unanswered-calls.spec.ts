@@ -3,6 +3,7 @@ import { memoryCacheStore } from '../../../lib/backends/memory/memory-cache-stor
 import { CacheBackendError } from '../../../lib/errors/cache-errors.js';
 import { CACHE_CALLS, LOADER, loaded, THROWING } from '../../support/cache-calls.js';
 import { DrivenClock } from '../../support/driven-clock.js';
+import { Gate } from '../../support/gate.js';
 import { scriptedCache } from '../../support/scripted-cache.js';
 
 /** How long each call takes whose store answers nothing, on a clock that only the test drives. */
@@ -73,4 +74,63 @@ it('only the first call waits for the store: the others know that it is away', a
   for (let time = 0; time < 5; time++) {
     expect((await settled(cache.getOrSet(`next:${time}`, () => 'at once'))).took).toBe(0);
   }
+});
+
+describe('a request for a load lease that fails, and is carried out', () => {
+  const CASES = [
+    ['after a read', { expect: 'hit' }],
+    ['instead of a read', { expect: 'miss' }],
+    ['of a value with tags', { expect: 'hit', tags: ['a'] }],
+    ['instead of a read, of a value with tags', { expect: 'miss', tags: ['a'] }],
+  ] as const;
+
+  /** The connection is lost with each request for a lease, which the store gets all the same after `delay` ms. */
+  function losing(delay: number): CacheStore {
+    const store = memoryCacheStore();
+    const lost = <Request>(carryOut: (request: Request) => unknown) => {
+      return (request: Request) => {
+        if (delay === 0) carryOut(request);
+        else setTimeout(() => carryOut(request), delay);
+        return Promise.reject(new Error('Connection is closed'));
+      };
+    };
+    store.lease = lost(store.lease.bind(store));
+    store.readOrLease = lost(store.readOrLease!.bind(store));
+    return store;
+  }
+
+  describe.each([
+    ['before its release', 0],
+    ['after its release', 300],
+  ])('%s', (_, delay) => {
+    it.each(CASES)('keeps no other caller from loading: %s', async (__, options) => {
+      using scripted = scriptedCache({}, losing(delay));
+      const { cache, store } = scripted;
+      expect(await clock.settle(cache.getOrSet('k', () => 'loaded', options))).toBe('loaded');
+      if (delay > 0) {
+        await clock.pass(delay);
+        expect((await store.inspect('k')).lease).not.toBeNull();
+        await clock.pass(1_000);
+      }
+      await clock.pass(50);
+      expect((await store.inspect('k')).lease).toBeNull();
+    });
+  });
+
+  it('while the store is away is released when it is back', async () => {
+    const store = losing(8_000);
+    const back = new Gate();
+    store.ping = () => back.opened;
+    store.read = () => back.opened.then(() => null);
+    using scripted = scriptedCache({ breaker: { open: '20s' } }, store);
+    const { cache, engine } = scripted;
+    await clock.settle(cache.getOrSet('k', () => 'loaded', { expect: 'miss' }));
+    await clock.settle(cache.getOrSet('another', () => 'loaded'));
+    expect(engine.stats().breakerOpened).toBe(1);
+    await clock.pass(8_000);
+    expect((await store.inspect('k')).lease).not.toBeNull();
+    back.open();
+    await clock.pass(1_500);
+    expect((await store.inspect('k')).lease).toBeNull();
+  });
 });
