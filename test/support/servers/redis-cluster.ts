@@ -33,10 +33,12 @@ export async function startRedisCluster(): Promise<RedisCluster> {
     await admin.call('CLUSTER', 'SET-CONFIG-EPOCH', index + 1);
     await admin.call('CLUSTER', 'ADDSLOTSRANGE', bounds[index] as number, (bounds[index + 1] ?? SLOTS) - 1);
   }
-  const [first] = admins as [Redis];
   const busPorts = await Promise.all(admins.map(async (admin) => (await admin.config('GET', 'cluster-port'))[1]));
-  for (const [index, { port }] of servers.entries()) {
-    if (index > 0) await first.call('CLUSTER', 'MEET', '127.0.0.1', port, busPorts[index] as string);
+  // Each meets each, as gossip may take seconds to spread.
+  for (const [from, admin] of admins.entries()) {
+    for (const [index, { port }] of servers.entries()) {
+      if (index > from) await admin.call('CLUSTER', 'MEET', '127.0.0.1', port, busPorts[index] as string);
+    }
   }
   for (const admin of admins) {
     await eventually(async () => /cluster_state:ok[^]*cluster_known_nodes:3/.test(await admin.cluster('INFO')), {

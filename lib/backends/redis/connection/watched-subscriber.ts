@@ -48,6 +48,10 @@ export abstract class WatchedSubscriber {
   private readonly onNode = () => this.start();
   /** The connection for commands broke, perhaps by a failover: the address may now lead to another server. */
   private readonly onClientClose = () => this.subscriber?.stream?.destroy();
+  /** The client of a Cluster may be ready after the subscriber, whose first heartbeat could not be sent. */
+  private readonly onClientReady = () => {
+    if (!this.connected) this.sendHeartbeat();
+  };
 
   /** `channel` is the text with which the channel of the heartbeats begins. */
   protected constructor(
@@ -73,6 +77,7 @@ export abstract class WatchedSubscriber {
     // The client may belong to the application and outlive this subscriber.
     this.scripts.client.off('+node', this.onNode);
     this.scripts.client.off('close', this.onClientClose);
+    this.scripts.client.off('ready', this.onClientReady);
     this.closed = true;
     this.connected = false;
     this.subscriber?.disconnect();
@@ -85,6 +90,7 @@ export abstract class WatchedSubscriber {
     this.timer = setInterval(() => setImmediate(() => this.check()), HEARTBEAT).unref();
     const { client } = this.scripts;
     client.on('close', this.onClientClose);
+    client.on('ready', this.onClientReady);
     this.start();
     if (!this.subscriber) client.once('+node', this.onNode);
   }

@@ -1,6 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { jest } from '@jest/globals';
 import { Cluster } from 'ioredis';
 import { CacheService, IdempotencyService, LockKeyError, LockLostError, SemaphoreService } from 'nest-redis-lock';
+import { openCache } from '../../../support/cache-instance.js';
 import { eventually } from '../../../support/eventually.js';
 import { type LockApp, startLockApp } from '../../../support/lock-app.js';
 import { RENEW_ONE } from '../../../../lib/backends/redis/locks/release.lua.js';
@@ -127,5 +129,17 @@ it('keeps the locks of the other nodes while one hangs', async () => {
   for (const [index, outcome] of outcomes.entries()) {
     if (held.includes(locks[index] as (typeof locks)[number])) expect(outcome.status).toBe('fulfilled');
     else expect(outcome).toMatchObject({ reason: expect.any(LockLostError) });
+  }
+});
+
+it('needs one heartbeat to hear other processes, also where the client is ready after the subscriber', async () => {
+  const late = cluster.client();
+  const noOther = jest.spyOn(globalThis, 'setInterval').mockImplementation(() => setTimeout(() => {}, 0));
+  try {
+    await using instance = await openCache({ redis: late, cache: {} });
+    expect(instance.engine.busConnected).toBe(true);
+  } finally {
+    noOther.mockRestore();
+    late.disconnect();
   }
 });
