@@ -56,7 +56,8 @@ eachPrimitiveBackend('SemaphoreService', () => {
     expect((error as SemaphoreTimeoutError).waited).toBeGreaterThanOrEqual(150);
     expect((error as SemaphoreTimeoutError).retryAfter).toBe(1_000);
     await permit?.release();
-    expect(await one.tryAcquire('timeout', { permits: 1 })).not.toBeNull();
+    await using next = await one.tryAcquire('timeout', { permits: 1 });
+    expect(next?.held).toBe(true);
   });
 
   it('ends a wait with the reason of its signal', async () => {
