@@ -15,11 +15,11 @@ import { startLockApp, type LockApp } from '../../support/lock-app.js';
 import { startRedisServer, type RedisServer } from '../../support/servers/redis-server.js';
 
 /** Milliseconds, of the leases of these tests: longer than a busy machine takes from a look at one to its body. */
-const ttl = 500;
+const ttl = 400;
 
 /** Keeps the event loop for longer than a lease. */
 function block(): void {
-  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1.6 * ttl);
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1.25 * ttl);
 }
 
 const wait = '60s' as const;
