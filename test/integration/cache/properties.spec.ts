@@ -6,7 +6,7 @@ import { type CacheInstance, clientWithBusThrough, closeCaches, openCache } from
 import { eventually } from '../../support/eventually.js';
 import { FaultProxy } from '../../support/fault-proxy.js';
 import { Gate } from '../../support/gate.js';
-import { type RedisServer, startRedisServer } from '../../support/servers/redis-server.js';
+import { startRedisServer } from '../../support/servers/redis-server.js';
 
 /** One step of a history. `app` and `key` are indexes; `pause` is ms until the next step. */
 type CacheStep = { readonly app: number; readonly key: number; readonly pause: number } & (
@@ -192,31 +192,31 @@ const RUNS = Number(process.env['CACHE_RUNS'] ?? 60);
 /** What messages take (ms) on their way to the second application. */
 const SLOW_BUS = 12;
 
-let server: RedisServer;
-let admin: Redis;
-let proxy: FaultProxy;
-let clients: Redis[];
-let instances: CacheInstance[];
-let histories = 0;
+interface World extends AsyncDisposable {
+  readonly admin: Redis;
+  readonly instances: readonly CacheInstance[];
+}
 
-beforeAll(async () => {
-  server = await startRedisServer();
-  admin = new Redis(server.url);
-  proxy = await FaultProxy.start(server.port);
-  clients = [server.port, proxy.port].map((busPort, index) =>
+/** Applications on a server of their own. */
+async function openWorld(): Promise<World> {
+  const server = await startRedisServer();
+  const admin = new Redis(server.url);
+  const proxy = await FaultProxy.start(server.port);
+  const clients = [server.port, proxy.port].map((busPort, index) =>
     clientWithBusThrough({ port: server.port, connectionName: `app-${index}`, retryStrategy: () => 5 }, busPort),
   );
   const open = (redis: Redis) => openCache({ redis, cache: { l1: {}, commandTimeout: '2s' } });
-  instances = await Promise.all(clients.map(open));
+  const instances = await Promise.all(clients.map(open));
   proxy.slow({ reply: SLOW_BUS });
-});
-afterAll(async () => {
-  await closeCaches(instances);
-  for (const client of clients) client.disconnect();
-  await proxy.stop();
-  admin.disconnect();
-  await server.stop();
-});
+  const close = async () => {
+    await closeCaches(instances);
+    for (const client of clients) client.disconnect();
+    await proxy.stop();
+    admin.disconnect();
+    await server.stop();
+  };
+  return { admin, instances, [Symbol.asyncDispose]: close };
+}
 
 const place = { app: fc.nat(APPS - 1), key: fc.nat(KEYS - 1), pause: fc.nat(3) };
 const step = (writes: readonly ('invalidate' | 'mutate' | 'tag' | 'prefix')[]): fc.Arbitrary<CacheStep> =>
@@ -241,22 +241,26 @@ async function holds(options: CacheEntryOptions, tagged: boolean): Promise<void>
     maxLength: 40,
     size: 'max',
   });
+  await using world = await openWorld();
+  let histories = 0;
   const history = fc.asyncProperty(steps, async (all) => {
     histories += 1;
     const keys = Array.from({ length: KEYS }, (_, key) => `history:${histories}:${key}`);
-    const model = new CacheModel(instances, admin, keys, { ...SHORT, ...options }, tagged);
+    const model = new CacheModel(world.instances, world.admin, keys, { ...SHORT, ...options }, tagged);
     await model.run(all);
     expect(model.findings).toEqual([]);
   });
   await fc.assert(history, { numRuns: RUNS, endOnFailure: true });
 }
 
-it('a strong read is never older than the last invalidation that had ended when it began', () =>
-  holds({ consistency: 'strong' }, false));
+it.concurrent('a strong read is never older than the last invalidation that had ended when it began', () =>
+  holds({ consistency: 'strong' }, false),
+);
 
-it('an eventual read is older than that by a moment at most', () => holds({}, false));
+it.concurrent('an eventual read is older than that by a moment at most', () => holds({}, false));
 
-it('neither is a read of tagged values', () => holds({}, true));
+it.concurrent('neither is a read of tagged values', () => holds({}, true));
 
-it('neither is a read that may be answered with a stale value', () =>
-  holds({ ttl: 15, staleTtl: '1m', refreshAhead: 0.5 }, false));
+it.concurrent('neither is a read that may be answered with a stale value', () =>
+  holds({ ttl: 15, staleTtl: '1m', refreshAhead: 0.5 }, false),
+);
