@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import type { CacheOperations } from 'nest-redis-lock';
 import { eventually } from '../support/eventually.js';
 import { scriptedCache, type ScriptedCache } from '../support/scripted-cache.js';
-import { cacheStores, type OpenCacheStore } from './each-cache-store.js';
+import { cacheStores, type OpenCacheStore, startCacheStores } from './each-cache-store.js';
 
 /** More than usual, with `CACHE_RUNS`. */
 const RUNS = Number(process.env['CACHE_RUNS'] ?? 30);
@@ -95,19 +95,16 @@ const calls: Record<string, Call> = {
 
 const piped = ['set', 'incr', 'get', 'has', 'expire', 'ttl', 'del'] as const;
 
+const ordered = startCacheStores();
+
 describe.each(cacheStores)('on $name', (kind) => {
-  let opened: OpenCacheStore;
   let scripted: ScriptedCache;
   let histories = 0;
 
   beforeAll(async () => {
-    opened = await kind.open();
-    scripted = scriptedCache({ commandTimeout: '30s' }, opened.store);
+    scripted = scriptedCache({ commandTimeout: '30s' }, ordered(kind.name).store);
   });
-  afterAll(async () => {
-    await scripted.engine.stop();
-    await opened.close();
-  });
+  afterAll(() => scripted.engine.stop());
 
   const namesOf = (count: number) => {
     histories += 1;
@@ -256,65 +253,67 @@ describe.each(cacheStores)('on $name', (kind) => {
 });
 
 const MINUTE = 60_000;
+const deleted = startCacheStores();
 
 describe.each(cacheStores)('double deletion on $name', (kind) => {
   let opened: OpenCacheStore;
   let one: ScriptedCache;
   let another: ScriptedCache;
-  let id: string;
 
   beforeAll(async () => {
-    opened = await kind.open();
+    opened = deleted(kind.name);
     one = scriptedCache({ commandTimeout: '5s' }, opened.store);
     // In memory, both are one store, which has one listener.
     another = opened.other === opened.store ? one : scriptedCache({ commandTimeout: '5s' }, opened.other);
     await eventually(() => one.engine.busConnected && another.engine.busConnected);
   });
-  beforeEach(() => {
-    id = randomUUID();
-  });
   afterAll(async () => {
     await one.engine.stop();
     await another.engine.stop();
-    await opened.close();
   });
 
-  /** Keys of one prefix, in many slots of a Cluster. */
-  const keys = () => Array.from({ length: 25 }, (_, index) => `${id}:${index}`);
+  /** A prefix, and keys of it, in many slots of a Cluster. */
+  const newNames = () => {
+    const id = randomUUID();
+    return [id, Array.from({ length: 25 }, (_, index) => `${id}:${index}`)] as const;
+  };
   const store = (names: readonly string[], value: string) =>
     another.cache.mset(Object.fromEntries(names.map((name) => [name, value])), { ttl: MINUTE });
   const found = async (names: readonly string[]) =>
     (await another.cache.mget(names)).filter((each) => each !== undefined);
 
   it('by prefix deletes before the write, after it, and once more after the delay', async () => {
-    await store([...keys(), `other ${id}`], 'old');
+    const [id, keys] = newNames();
+    await store([...keys, `other ${id}`], 'old');
     const written = await one.cache.doubleDeleteByPrefix(
       `${id}:`,
       async () => {
-        expect(await found(keys())).toEqual([]);
-        await store(keys(), 'stored during the write');
+        expect(await found(keys)).toEqual([]);
+        await store(keys, 'stored during the write');
         return 'written';
       },
       { delay: '1s', batch: 5 },
     );
     expect(written).toBe('written');
-    expect(await found(keys())).toEqual([]);
-    await store(keys(), 'of a replica that lags');
-    await eventually(async () => (await found(keys())).length === 0);
+    expect(await found(keys)).toEqual([]);
+    await store(keys, 'of a replica that lags');
+    await eventually(async () => (await found(keys)).length === 0);
     expect(await found([`other ${id}`])).toEqual(['old']);
     await eventually(async () => (await opened.store.deletions.claim(1, MINUTE)).next === null);
   });
 
-  it('by key deletes that key only, whatever it begins with', async () => {
+  it.concurrent('by key deletes that key only, whatever it begins with', async () => {
+    const [id, keys] = newNames();
     const odd = [`\0p5:${id}`, `\0k${id}`, `\0${id}`];
-    await store([...odd, ...keys(), `${id}odd`], 'old');
+    await store([...odd, ...keys, `${id}odd`], 'old');
     await one.cache.doubleDelete(odd, async () => {}, { delay: 500 });
     await store(odd, 'of a replica that lags');
     await eventually(async () => (await found(odd)).length === 0);
-    expect(await found([...keys(), `${id}odd`])).toHaveLength(26);
+    expect(await found([...keys, `${id}odd`])).toHaveLength(26);
   });
 
-  it('in a namespace stays in it', async () => {
+  it.concurrent('in a namespace stays in it', async () => {
+    const [id] = newNames();
     await store([`${id}:x:1`, 'x:1'], 'old');
     await one.cache.namespace(id).doubleDeleteByPrefix('x:', async () => {}, { delay: 500 });
     expect(await found([`${id}:x:1`, 'x:1'])).toEqual(['old']);
@@ -323,25 +322,26 @@ describe.each(cacheStores)('double deletion on $name', (kind) => {
     expect(await found(['x:1'])).toEqual(['old']);
   });
 
-  it('rejects with the error of the write, and still deletes', async () => {
+  it.concurrent('rejects with the error of the write, and still deletes', async () => {
+    const [id, keys] = newNames();
     const failing = one.cache.doubleDeleteByPrefix(
       `${id}:`,
       async () => {
-        await store(keys(), 'stored during the write');
+        await store(keys, 'stored during the write');
         throw new Error('refused');
       },
       { delay: 500 },
     );
     await expect(failing).rejects.toThrow('refused');
-    expect(await found(keys())).toEqual([]);
-    await store(keys(), 'of a replica that lags');
-    await eventually(async () => (await found(keys())).length === 0);
+    expect(await found(keys)).toEqual([]);
+    await store(keys, 'of a replica that lags');
+    await eventually(async () => (await found(keys)).length === 0);
   });
 
   it('refuses options that it cannot take, before the write', async () => {
     let writes = 0;
     const run = (options: object) =>
-      one.cache.doubleDeleteByPrefix(id, async () => (writes += 1), options as { delay: number });
+      one.cache.doubleDeleteByPrefix('p', async () => (writes += 1), options as { delay: number });
     await expect(run({})).rejects.toThrow(/Option "delay" is undefined; give milliseconds \(from 1 to /);
     await expect(run({ delay: 0 })).rejects.toThrow(/Option "delay" is 0; give/);
     await expect(run({ delay: 1, batch: 0.5 })).rejects.toThrow(

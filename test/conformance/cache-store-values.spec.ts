@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { eventually } from '../support/eventually.js';
 import { RecordingCacheListener } from '../support/recording-cache-listener.js';
@@ -120,22 +121,24 @@ eachCacheStore(() => {
       }
     });
 
-    it('end after their time', async () => {
-      await store.set({ key, data: 'short', ttl: BRIEF });
-      expect(await read()).toBe('short');
-      const left = await other.ttl(key);
+    it.concurrent('end after their time', async () => {
+      const short = randomUUID();
+      await store.set({ key: short, data: 'short', ttl: BRIEF });
+      expect(await read(short)).toBe('short');
+      const left = await other.ttl(short);
       expect(left).toBeGreaterThan(0);
       expect(left).toBeLessThanOrEqual(BRIEF);
-      await eventually(async () => (await read()) === null);
-      expect(await store.ttl(key)).toBeNull();
-      expect(await statusOf(store)).toBe('leased');
+      await eventually(async () => (await read(short)) === null);
+      expect(await store.ttl(short)).toBeNull();
+      expect(await statusOf(store, { key: short })).toBe('leased');
     });
 
-    it('of a load end after their time', async () => {
-      const token = await begin();
-      await store.commit({ key, token, data: 'short', ttl: BRIEF });
-      expect(await read()).toBe('short');
-      await eventually(async () => (await read()) === null);
+    it.concurrent('of a load end after their time', async () => {
+      const short = randomUUID();
+      const token = await begin({ key: short });
+      await store.commit({ key: short, token, data: 'short', ttl: BRIEF });
+      expect(await read(short)).toBe('short');
+      await eventually(async () => (await read(short)) === null);
     });
 
     it('expire at another time on request, which is published to every process', async () => {
@@ -151,14 +154,15 @@ eachCacheStore(() => {
       await eventually(async () => (await read()) === null);
     });
 
-    it('are set only if there is none, when that is requested', async () => {
-      expect(await store.set({ key, data: 'first', ttl: BRIEF, ifAbsent: true })).toBe(true);
-      expect(await other.set({ key, data: 'second', ttl: LONG, ifAbsent: true })).toBe(false);
-      expect(await read()).toBe('first');
-      await eventually(async () => (await read()) === null);
-      expect(await other.set({ key, data: 'third', ttl: LONG, ifAbsent: true })).toBe(true);
-      expect(await set('fourth')).toBe(true);
-      expect(await read()).toBe('fourth');
+    it.concurrent('are set only if there is none, when that is requested', async () => {
+      const short = randomUUID();
+      expect(await store.set({ key: short, data: 'first', ttl: BRIEF, ifAbsent: true })).toBe(true);
+      expect(await other.set({ key: short, data: 'second', ttl: LONG, ifAbsent: true })).toBe(false);
+      expect(await read(short)).toBe('first');
+      await eventually(async () => (await read(short)) === null);
+      expect(await other.set({ key: short, data: 'third', ttl: LONG, ifAbsent: true })).toBe(true);
+      expect(await set('fourth', short)).toBe(true);
+      expect(await read(short)).toBe('fourth');
     });
 
     it('are set in place of the one value that counts as none', async () => {

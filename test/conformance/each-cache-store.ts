@@ -12,8 +12,6 @@ import { startRedisServer } from '../support/servers/redis-server.js';
 /** Long enough (ms) that nothing which a test does not wait for ends by itself. */
 export const LONG = 60_000;
 
-let opened: OpenCacheStore;
-
 export let store: CacheStore;
 
 export let other: CacheStore;
@@ -55,12 +53,25 @@ export async function rebuild(positions: readonly number[], ttl = LONG): Promise
   expect(await store.bits.finishRebuild({ key, token, ttl })).toBe(true);
 }
 
+/** Starts every cache store, all at the same time: a Cluster takes two seconds. Returns how to get one by its name. */
+export function startCacheStores(): (name: string) => OpenCacheStore {
+  let opened: ReadonlyMap<string, OpenCacheStore>;
+  beforeAll(async () => {
+    opened = new Map(await Promise.all(cacheStores.map(async (kind) => [kind.name, await kind.open()] as const)));
+  });
+  afterAll(() => Promise.all([...opened.values()].map((each) => each.close())));
+  return (name) => opened.get(name)!;
+}
+
+/** Those of all cases of a file. */
+let startedOf: ReturnType<typeof startCacheStores> | undefined;
+
 /** Runs the cases on every cache store. */
 export function eachCacheStore(cases: (kind: (typeof cacheStores)[number]) => void): void {
+  const openedOf = (startedOf ??= startCacheStores());
   describe.each(cacheStores)('the cache store $name', ({ name, open, ownsConnection }) => {
     beforeAll(async () => {
-      opened = await open();
-      ({ store, other } = opened);
+      ({ store, other } = openedOf(name));
       [ours, theirs] = [new RecordingCacheListener(), new RecordingCacheListener()];
       store.listen(ours);
       other.listen(theirs);
@@ -69,7 +80,6 @@ export function eachCacheStore(cases: (kind: (typeof cacheStores)[number]) => vo
     beforeEach(() => {
       key = randomUUID();
     });
-    afterAll(() => opened.close());
     cases({ name, open, ownsConnection });
   });
 }
