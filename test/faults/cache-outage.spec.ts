@@ -228,7 +228,7 @@ describe('a double deletion', () => {
 
   it('deletes by prefix although the process that wrote was killed during its write', async () => {
     await using other = await openCache({ redis: server.url });
-    const child = Child.start('dies-in-double-deletion.mjs', [String(server.port), 'killed:', '5000']);
+    const child = Child.start('dies-in-double-deletion.mjs', [String(server.port), 'killed:', '3000']);
     await child.says('writes');
     await child.kill();
     await other.cache.mset({ 'killed:1': 'old', 'killed:2': 'old', kept: 'new' }, { ttl: '1h' });
