@@ -12,7 +12,7 @@ import { ShopSale } from './shop-sale.js';
 /** Longer than the sale: what a process leaves would be found after its end. */
 const LOCK_TTL = 120_000;
 const PROCESSES = 3;
-const [STOCK, ORDERS, AT_ONCE] = [1_000, 1_060, 45];
+const [STOCK, ORDERS, AT_ONCE] = [700, 760, 45];
 const [PAID_ORDERS, PAID_AT_ONCE] = [150, 24];
 /** How a process that ends refuses a request: the connection, or before it does anything. */
 const REFUSED = /ECONNREFUSED|ECONNRESET|EPIPE|UND_ERR_SOCKET|^(423|503|409 OUT_OF_STOCK)/;
