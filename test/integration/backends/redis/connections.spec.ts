@@ -254,6 +254,9 @@ it.each([
 });
 
 describe('clients of node-redis', () => {
+  /** For so long (ms), the end of an application tries to give back what it was refused. Refusals come at once. */
+  const commandTimeout = 200;
+
   let server: RedisServer;
 
   beforeAll(async () => {
@@ -281,7 +284,7 @@ describe('clients of node-redis', () => {
     });
 
     it('that is not connected is named, with the remedy', async () => {
-      const { locks, close } = await startLockApp({ redis: create(server.url) });
+      const { locks, close } = await startLockApp({ redis: create(server.url), commandTimeout });
       const failed = locks.withLock('unconnected', { wait: 0 }, async () => {});
       await expect(failed).rejects.toThrow(LockBackendError);
       await expect(failed).rejects.toThrow(/its client is not open; await its connect\(\)/);
@@ -309,7 +312,7 @@ describe('clients of node-redis', () => {
       await client.connect();
       const answer = async () => Promise.reject(new Error(`${code} refused`));
       const backend = redis(Object.assign(client, { sendCommand: answer }));
-      const { locks, close } = await startLockApp({ backend });
+      const { locks, close } = await startLockApp({ backend, commandTimeout });
       await expect(locks.withLock('refused', { wait: 0 }, async () => {})).rejects.toThrow(message);
       await close();
       client.destroy();
