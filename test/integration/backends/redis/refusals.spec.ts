@@ -20,6 +20,11 @@ import { type RedisCluster, startRedisCluster } from '../../../support/servers/r
 import { type RedisServer, startRedisServer } from '../../../support/servers/redis-server.js';
 import { openBackend, type OpenBackend } from '../../../support/open-backend.js';
 
+/**
+ * How long (ms) applications wait that are refused: for an answer, and at their end to give back what they may have got.
+ */
+const commandTimeout = 2_000;
+
 describe('a node of a Cluster that is given by itself', () => {
   /** It has every slot. */
   let only: RedisServer;
@@ -117,12 +122,13 @@ it('a key that the user may not touch fails alone', async () => {
   await using app = await startLockApp({
     redis: connection,
     shutdownGrace: 100,
+    commandTimeout,
     cache: { defaults: { onRedisError: 'throw' } },
   });
   const names = Array.from({ length: 8 }, (_, index) => (index === 3 ? 'other' : `allowed:${index}`));
   const allowed = names.map((name) => (name === 'other' ? 'rejected' : 'fulfilled'));
   const statuses = (settled: PromiseSettledResult<unknown>[]) => settled.map(({ status }) => status);
-  const locks = await Promise.allSettled(names.map((name) => app.locks.acquire(name)));
+  const locks = await Promise.allSettled(names.map((name) => app.locks.acquire(name, { wait: 0 })));
   expect(statuses(locks)).toEqual(allowed);
   const held = locks.flatMap((lock) => (lock.status === 'fulfilled' ? [lock.value] : []));
   await Promise.all(held.map((lock) => lock.extend()));
@@ -141,11 +147,16 @@ describe('a database that the server does not have', () => {
     server = await startRedisServer();
     admin = new Redis(server.url);
   });
+  afterEach(async () => expect(await admin.dbsize()).toBe(0));
+  /** Those of applications that have nothing more to show: each takes as long as an answer may. */
+  const ends: Promise<void>[] = [];
   afterAll(async () => {
+    await Promise.all(ends);
+    const kept = await admin.dbsize();
     admin.disconnect();
     await server.stop();
+    expect(kept).toBe(0);
   });
-  afterEach(async () => expect(await admin.dbsize()).toBe(0));
 
   const given = (clients: Redis[]) => {
     const client = new Redis(server.port, '127.0.0.1', { db: 99 });
@@ -162,12 +173,13 @@ describe('a database that the server does not have', () => {
 
   it.each(connections)('by %s: refused at the start, and nothing is kept in database 0', async (_what, make) => {
     const clients: Redis[] = [];
-    await expect(startLockApp({ redis: make(clients), failFast: true, cache: false })).rejects.toThrow(REFUSAL);
-    await using app = await startLockApp({ redis: make(clients), cache: false, shutdownGrace: 100 });
+    const options = { commandTimeout, cache: false, shutdownGrace: 100 } as const;
+    await expect(startLockApp({ redis: make(clients), ...options, failFast: true })).rejects.toThrow(REFUSAL);
+    const app = await startLockApp({ redis: make(clients), ...options });
     await expect(app.locks.acquire('name', { wait: 0 })).rejects.toThrow(REFUSAL);
     await eventually(() => app.logger.matching(REFUSAL).length === 1);
     await expect(app.locks.acquire('name', { wait: 0 })).rejects.toThrow(REFUSAL);
-    for (const client of clients) client.disconnect();
+    ends.push(app.close().then(() => clients.forEach((client) => client.disconnect())));
   });
 
   it('by a client that was connected before', async () => {
@@ -180,7 +192,8 @@ describe('a database that the server does not have', () => {
   it('for the cache, and after a new connection', async () => {
     const other = await startRedisServer();
     const connection = { host: '127.0.0.1', port: other.port, db: 9 };
-    await using app = await startLockApp({ redis: connection, cache: {}, failFast: true, shutdownGrace: 100 });
+    const options = { commandTimeout, cache: { commandTimeout }, shutdownGrace: 100 } as const;
+    await using app = await startLockApp({ redis: connection, ...options, failFast: true });
     await app.locks.withLock('name', async () => {});
     await other.stop();
     await using fewer = await startRedisServer({ port: other.port, args: ['--databases', '1'] });
@@ -307,7 +320,9 @@ describe('a command that the server does not have', () => {
     '%s of semaphores and latches is named once one of them fails',
     async (command) => {
       await using server = await without(command);
-      await using app = await startLockApp({ redis: server.url, failFast: true, cache: false });
+      // The end of the application waits for this long for the permit that is held.
+      const shutdownGrace = 0;
+      await using app = await startLockApp({ redis: server.url, failFast: true, cache: false, shutdownGrace });
       const refusal = refusalOf(command, 'semaphores and latches');
       await app.locks.withLock('name', async () => {});
       expect(app.logger.lines).toEqual([]);
