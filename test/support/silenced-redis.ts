@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { createClient } from '@redis/client';
 import { Cluster, Redis, type RedisOptions } from 'ioredis';
 import type { RedisConnection } from 'nest-redis-lock';
@@ -14,8 +15,13 @@ export interface Address {
 export let server: RedisServer;
 /** A Cluster of one master. */
 export let node: RedisServer;
-export let ends: (() => unknown)[];
-/** Starts the servers before the tests of a spec, and ends what a test has opened. */
+/** Ends what tests have opened. */
+export const ends: (() => unknown)[] = [];
+export async function endAll(): Promise<void> {
+  for (const end of ends.splice(0).toReversed()) await end();
+}
+
+/** Starts the servers before the tests of a spec, and ends what a test, or a group of concurrent ones, has opened. */
 export function usesServers(): void {
   beforeAll(async () => {
     server = await startRedisServer();
@@ -27,13 +33,11 @@ export function usesServers(): void {
     await eventually(async () => /cluster_state:ok/.test(await admin.cluster('INFO')));
     admin.disconnect();
   }, 30_000);
+  afterEach(endAll);
   afterAll(async () => {
+    await endAll();
     await server.stop();
     await node.stop();
-  });
-  beforeEach(() => (ends = []));
-  afterEach(async () => {
-    for (const end of ends.toReversed()) await end();
   });
 }
 
@@ -67,11 +71,12 @@ export async function clusterOf(address: Address): Promise<Cluster> {
   return ended(new Cluster([address]), (client) => client.disconnect());
 }
 
-/** Takes a lock once a new connection serves. */
-export async function servesAgain({ locks }: LockApp): Promise<void> {
+/** Takes a lock once a connection serves. */
+export async function serves({ locks }: LockApp): Promise<void> {
+  const name = randomUUID();
   await eventually(
     () =>
-      locks.tryAcquire('again').then(
+      locks.tryAcquire(name).then(
         async (lock) => (await lock?.release(), true),
         () => false,
       ),

@@ -13,13 +13,19 @@ import {
   nodeRedis,
   proxyTo,
   server,
-  servesAgain,
+  serves,
   usesServers,
 } from '../../../support/silenced-redis.js';
 
 usesServers();
 
 const KINDS: [string, () => number, (address: Address) => RedisConnection | Promise<RedisConnection>][] = [
+  ['a node-redis client', () => server.port, (address) => nodeRedis(createClient, address)],
+  [
+    'a client of node-redis 5',
+    () => server.port,
+    (to) => nodeRedis(version5.createClient as unknown as typeof createClient, to),
+  ],
   ['options', () => server.port, (address) => address],
   ['an ioredis client', () => server.port, ioredis],
   [
@@ -28,28 +34,24 @@ const KINDS: [string, () => number, (address: Address) => RedisConnection | Prom
     (to) => ioredis({ ...to, maxRetriesPerRequest: null }),
   ],
   ['an ioredis Cluster', () => node.port, clusterOf],
-  ['a node-redis client', () => server.port, (address) => nodeRedis(createClient, address)],
-  [
-    'a client of node-redis 5',
-    () => server.port,
-    (to) => nodeRedis(version5.createClient as unknown as typeof createClient, to),
-  ],
 ];
 
 describe('a connection that falls silent, or out of step, is replaced', () => {
-  it.each(KINDS)(
+  // Side by side, as each takes two of the periods in which connections are looked at.
+  it.concurrent.each(KINDS)(
     'of %s',
     async (kind, target, make) => {
       const proxy = await proxyTo(target());
       const connection = await make({ host: '127.0.0.1', port: proxy.port });
-      const app = await startLockApp({ redis: connection, cache: {}, commandTimeout: 500, failFast: true });
+      const app = await startLockApp({ redis: connection, cache: {}, commandTimeout: 2_000 });
       ends.push(() => app.close());
+      await serves(app);
       proxy.silence();
-      await servesAgain(app);
+      await serves(app);
       if (kind.includes('node-redis')) {
         // The copy that stands in for the client.
         proxy.silence();
-        await servesAgain(app);
+        await serves(app);
       }
       await app.app.get(CacheService).set('key', 1);
       expect(await app.app.get(CacheService).get('key')).toBe(1);
@@ -65,7 +67,7 @@ describe('a connection that falls silent, or out of step, is replaced', () => {
       const app = await startLockApp({ redis: connection, cache: {}, commandTimeout: 500, failFast: true });
       ends.push(() => app.close());
       const lost = proxy.mixUp('lost');
-      await servesAgain(app);
+      await serves(app);
       expect(lost()).toBe(true);
       await app.app.get(CacheService).set('key', 1);
       expect(await app.app.get(CacheService).get('key')).toBe(1);
@@ -73,26 +75,36 @@ describe('a connection that falls silent, or out of step, is replaced', () => {
     40_000,
   );
 
-  it('of each node of redlock()', async () => {
-    const servers = await Promise.all([1, 2, 3].map(() => startRedisServer()));
-    ends.push(() => Promise.all(servers.map((each) => each.stop())));
-    const proxies = await Promise.all(servers.map(({ port }) => proxyTo(port)));
-    const backend = redlock(proxies.map(({ port }) => ioredis({ host: '127.0.0.1', port })));
-    const app = await startLockApp({ backend, cache: false, commandTimeout: 500, failFast: true });
-    ends.push(() => app.close());
-    for (const proxy of proxies) proxy.silence();
-    await servesAgain(app);
-  }, 40_000);
+  it.concurrent(
+    'of each node of redlock()',
+    async () => {
+      const servers = await Promise.all([1, 2, 3].map(() => startRedisServer()));
+      ends.push(() => Promise.all(servers.map((each) => each.stop())));
+      const proxies = await Promise.all(servers.map(({ port }) => proxyTo(port)));
+      const backend = redlock(proxies.map(({ port }) => ioredis({ host: '127.0.0.1', port })));
+      const app = await startLockApp({ backend, cache: false, commandTimeout: 2_000 });
+      ends.push(() => app.close());
+      await serves(app);
+      for (const proxy of proxies) proxy.silence();
+      await serves(app);
+    },
+    40_000,
+  );
 
-  it('but not while it waits for a blocking command of the application', async () => {
-    const client = ioredis({ host: '127.0.0.1', port: server.port });
-    const app = await startLockApp({ redis: client, cache: false, commandTimeout: 500, failFast: true });
-    ends.push(() => app.close());
-    const { stream } = client;
-    const popped = client.blpop('list', 7);
-    const refused = app.locks.acquire('name', { wait: 0 }).catch((error: unknown) => error);
-    expect(await popped).toBeNull();
-    expect(await refused).toBeInstanceOf(Error);
-    expect(client.stream).toBe(stream);
-  }, 40_000);
+  it.concurrent(
+    'but not while it waits for a blocking command of the application',
+    async () => {
+      const client = ioredis({ host: '127.0.0.1', port: server.port });
+      const app = await startLockApp({ redis: client, cache: false, commandTimeout: 2_000 });
+      ends.push(() => app.close());
+      await serves(app);
+      const { stream } = client;
+      const popped = client.blpop('list', 7);
+      const refused = app.locks.acquire('name', { wait: 0 }).catch((error: unknown) => error);
+      expect(await popped).toBeNull();
+      expect(await refused).toBeInstanceOf(Error);
+      expect(client.stream).toBe(stream);
+    },
+    40_000,
+  );
 });

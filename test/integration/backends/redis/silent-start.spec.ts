@@ -5,6 +5,7 @@ import { eventually } from '../../../support/eventually.js';
 import { startLockApp } from '../../../support/lock-app.js';
 import {
   type Address,
+  endAll,
   ended,
   ends,
   ioredis,
@@ -12,7 +13,7 @@ import {
   nodeRedis,
   proxyTo,
   server,
-  servesAgain,
+  serves,
   usesServers,
 } from '../../../support/silenced-redis.js';
 
@@ -37,34 +38,44 @@ describe('a connection that is silent from the beginning is given up', () => {
     await admin.call('ACL', 'SETUSER', 'some', 'on', '>pw', '~*', '&*', '+@all');
     admin.disconnect();
   });
+  afterAll(endAll);
 
-  it.each(OPTIONS)(
+  // Side by side, as each takes two of the periods in which connections are looked at.
+  it.concurrent.each(OPTIONS)(
     '%s',
     async (_what, options) => {
       const address = await silentAtFirst();
       const app = await startLockApp({ redis: { ...address, ...options }, cache: false });
       ends.push(() => app.close());
-      await servesAgain(app);
+      await serves(app);
     },
     40_000,
   );
 
-  it('of a client of the application', async () => {
-    const client = ioredis({ ...(await silentAtFirst()), maxRetriesPerRequest: null });
-    const app = await startLockApp({ redis: client, cache: false });
-    ends.push(() => app.close());
-    await servesAgain(app);
-  }, 40_000);
+  it.concurrent(
+    'of a client of the application',
+    async () => {
+      const client = ioredis({ ...(await silentAtFirst()), maxRetriesPerRequest: null });
+      const app = await startLockApp({ redis: client, cache: false });
+      ends.push(() => app.close());
+      await serves(app);
+    },
+    40_000,
+  );
 
-  it('of a client of node-redis that connects again', async () => {
-    const proxy = await proxyTo(server.port);
-    const client = await nodeRedis(createClient, { host: '127.0.0.1', port: proxy.port });
-    const app = await startLockApp({ redis: client, cache: false, failFast: true });
-    ends.push(() => app.close());
-    proxy.silenceNext();
-    proxy.reset();
-    await servesAgain(app);
-  }, 40_000);
+  it.concurrent(
+    'of a client of node-redis that connects again',
+    async () => {
+      const proxy = await proxyTo(server.port);
+      const client = await nodeRedis(createClient, { host: '127.0.0.1', port: proxy.port });
+      const app = await startLockApp({ redis: client, cache: false, failFast: true });
+      ends.push(() => app.close());
+      proxy.silenceNext();
+      proxy.reset();
+      await serves(app);
+    },
+    40_000,
+  );
 });
 
 it('the start says which clients keep a silent connection', async () => {
