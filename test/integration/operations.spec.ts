@@ -31,22 +31,26 @@ describe('the pages for operators', () => {
   }
 
   let server: RedisServer;
+  /** A page has it pause, for longer than the tests take. */
+  let paused: RedisServer;
   let cluster: RedisCluster;
   beforeAll(async () => {
-    [server, cluster] = await Promise.all([startRedisServer(), startRedisCluster()]);
+    [server, paused, cluster] = await Promise.all([startRedisServer(), startRedisServer(), startRedisCluster()]);
   });
-  afterAll(() => Promise.all([server.stop(), cluster.stop()]));
+  afterAll(() => Promise.all([server, paused, cluster].map((each) => each.stop())));
 
   it('shows commands of redis-cli that Redis takes, and what they answer', async () => {
     const commands = callsOf('redis-cli').map(([, , ...command]) => command);
     const sent = commands.filter(([first]) => !first?.startsWith('--'));
     expect(sent.length).toBeGreaterThan(6);
     const single = new Redis(server.url);
+    const pausing = new Redis(paused.url);
     const node = new Redis(cluster.servers[0]?.url ?? '');
+    const clients: Record<string, Redis> = { CLUSTER: node, CLIENT: pausing };
     try {
       const answers = new Map<string, unknown[]>();
       for (const [name = '', ...args] of sent) {
-        const answer = await (name === 'CLUSTER' ? node : single).call(name, ...args);
+        const answer = await (clients[name] ?? single).call(name, ...args);
         const about = `${name} ${args[0] ?? ''}`;
         answers.set(about, [...(answers.get(about) ?? []), answer]);
       }
@@ -60,9 +64,7 @@ describe('the pages for operators', () => {
       expect(one).toEqual(expect.any(Number));
       expect(other).toBe(one);
     } finally {
-      await single.call('CLIENT', 'UNPAUSE').catch(() => {});
-      single.disconnect();
-      node.disconnect();
+      for (const client of [single, pausing, node]) client.disconnect();
     }
   });
 
