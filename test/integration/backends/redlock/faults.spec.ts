@@ -281,7 +281,7 @@ describe('nodes that are away', () => {
 
     it('is noticed by a process that meets it for the first time', async () => {
       // Nodes that start within 10 s of each other count as a fresh installation; Redis states whole seconds.
-      await new Promise((resolve) => setTimeout(resolve, 12_000));
+      for (const proxy of nodes.proxies.slice(3)) proxy.alterReplies(withUptime(12));
       await Promise.all([0, 1, 2].map((index) => nodes.restart(index)));
       await expect(acquire(open().backend, 'held')).rejects.toThrow('has restarted, and grants nothing for');
       expect(await acquire(open({ restartDelay: false }).backend, 'free')).toMatchObject({ status: 'granted' });
