@@ -400,7 +400,7 @@ async function useEverything(locksRedis: RedisConnection, cacheRedis: RedisConne
   expect(await cache.expiringSet.members('set')).toEqual(['a']);
   expect(await cache.pipeline().set('p', 1).get('p').exec()).toEqual([undefined, 1]);
   const bloom = cache.bloomFilter('ids', { capacity: 100, errorRate: 0.01 });
-  await bloom.rebuild(() => ['1', '2']);
+  await bloom.rebuild(() => ['1', '2'], { settle: 0 });
   await bloom.add('3');
   expect(await bloom.mayHave('1')).toBe(true);
   await bloom.clear();
