@@ -238,6 +238,9 @@ describe('a call in two requests', () => {
 });
 
 describe('a client that the application ends before the module', () => {
+  /** For so long (ms), the end of an application tries to give back what it was refused. */
+  const REFUSED = 2_000;
+
   type Given = readonly [client: RedisConnection, end: () => unknown];
   const ofIoredis = (): Given => {
     const given = new Redis(server.url);
@@ -327,7 +330,7 @@ describe('a client that the application ends before the module', () => {
 
   it('fails each call where it cannot be replaced', async () => {
     const [given, end] = ofIoredis();
-    await using app = await startLockApp({ redis: given, cache: false });
+    await using app = await startLockApp({ redis: given, cache: false, commandTimeout: REFUSED });
     await app.locks.withLock(key, async () => {});
     (given as Redis).duplicate = () => {
       throw new Error('no copy');
@@ -342,7 +345,11 @@ describe('a client that the application ends before the module', () => {
   });
 
   it('is not replaced where it was never connected', async () => {
-    await using app = await startLockApp({ redis: createClient({ url: server.url }), cache: false });
+    await using app = await startLockApp({
+      redis: createClient({ url: server.url }),
+      cache: false,
+      commandTimeout: REFUSED,
+    });
     await expect(app.locks.acquire(key, { wait: 0 })).rejects.toThrow('its client is not open');
   });
 });
