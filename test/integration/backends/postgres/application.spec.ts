@@ -199,7 +199,7 @@ it.each([
   },
 );
 
-it.each([
+it.concurrent.each([
   ['leaseTable', leaseTable],
   ['advisory', advisory],
 ] as const)('%s(pool) gives back connections on which no answer arrives', async (_kind, make) => {
@@ -376,7 +376,7 @@ it('tells the holder of an advisory lock at once that its session was ended, bef
   await app.close();
 });
 
-it('shares one wait among names that it takes one by one, and gives back those that it got', async () => {
+it.concurrent('shares one wait among names that it takes one by one, and gives back those that it got', async () => {
   const [one, two] = await Promise.all([1, 2].map(() => startLockApp({ backend: advisory(server.url) })));
   const [first, second] = [await one!.locks.acquire('composite:1'), await one!.locks.acquire('composite:2')];
   // A wait for each name would take 5 s.
