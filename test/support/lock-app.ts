@@ -22,6 +22,19 @@ export function patient(options: RedisLockModuleOptions): RedisLockModuleOptions
 
 class Root {}
 
+/**
+ * Starts applications that cannot reach their backend. Only the end of the tests waits for their ends, which take as
+ * long as an answer may.
+ */
+export function leavingApps(): (options: RedisLockModuleOptions) => Promise<LockApp & Disposable> {
+  const ends: Promise<void>[] = [];
+  afterAll(() => Promise.all(ends));
+  return async (options) => {
+    const app = await startLockApp(options);
+    return { ...app, [Symbol.dispose]: () => void ends.push(app.close()) };
+  };
+}
+
 /** An application of nothing but the lock module. */
 export async function startLockApp(options: RedisLockModuleOptions): Promise<LockApp> {
   const logger = new RecordingLogger();

@@ -15,7 +15,7 @@ import {
 import { redlock } from 'nest-redis-lock/redlock';
 import { openRedisCacheStore } from '../../../../lib/backends/redis/cache/redis-cache-store.js';
 import { eventually } from '../../../support/eventually.js';
-import { startLockApp } from '../../../support/lock-app.js';
+import { leavingApps, startLockApp } from '../../../support/lock-app.js';
 import { type RedisCluster, startRedisCluster } from '../../../support/servers/redis-cluster.js';
 import { type RedisServer, startRedisServer } from '../../../support/servers/redis-server.js';
 import { openBackend, type OpenBackend } from '../../../support/open-backend.js';
@@ -148,10 +148,8 @@ describe('a database that the server does not have', () => {
     admin = new Redis(server.url);
   });
   afterEach(async () => expect(await admin.dbsize()).toBe(0));
-  /** Those of applications that have nothing more to show: each takes as long as an answer may. */
-  const ends: Promise<void>[] = [];
+  const start = leavingApps();
   afterAll(async () => {
-    await Promise.all(ends);
     const kept = await admin.dbsize();
     admin.disconnect();
     await server.stop();
@@ -175,11 +173,11 @@ describe('a database that the server does not have', () => {
     const clients: Redis[] = [];
     const options = { commandTimeout, cache: false, shutdownGrace: 100 } as const;
     await expect(startLockApp({ redis: make(clients), ...options, failFast: true })).rejects.toThrow(REFUSAL);
-    const app = await startLockApp({ redis: make(clients), ...options });
+    using app = await start({ redis: make(clients), ...options });
     await expect(app.locks.acquire('name', { wait: 0 })).rejects.toThrow(REFUSAL);
     await eventually(() => app.logger.matching(REFUSAL).length === 1);
     await expect(app.locks.acquire('name', { wait: 0 })).rejects.toThrow(REFUSAL);
-    ends.push(app.close().then(() => clients.forEach((client) => client.disconnect())));
+    for (const client of clients) client.disconnect();
   });
 
   it('by a client that was connected before', async () => {

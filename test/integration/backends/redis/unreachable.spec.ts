@@ -19,7 +19,7 @@ import {
 } from 'nest-redis-lock';
 import { eventually } from '../../../support/eventually.js';
 import { FaultProxy } from '../../../support/fault-proxy.js';
-import { type LockApp, startLockApp } from '../../../support/lock-app.js';
+import { leavingApps, type LockApp, startLockApp } from '../../../support/lock-app.js';
 import { type RedisServer, startRedisServer } from '../../../support/servers/redis-server.js';
 
 describe('a server that cannot be reached', () => {
@@ -28,6 +28,7 @@ describe('a server that cannot be reached', () => {
   /** Wants a password. */
   let guarded: RedisServer;
   const ports = { nothing: 0, closing: 0, guarded: 0 };
+  const start = leavingApps();
 
   beforeAll(async () => {
     closing = createServer((socket) => socket.destroy());
@@ -62,7 +63,7 @@ describe('a server that cannot be reached', () => {
   ];
 
   it('takes a few lines, where the log prints the error of a call with its cause', async () => {
-    await using app = await startLockApp({ redis: { port: ports.nothing }, commandTimeout: 400 });
+    using app = await start({ redis: { port: ports.nothing }, commandTimeout: 400 });
     const calls: Record<string, () => Promise<unknown>> = {
       lock: () => app.locks.acquire('name', { wait: 0 }),
       job: () => app.app.get(ScheduledJobs).run('name', { atMostFor: '1m', atLeastFor: 0 }, async () => {}),
@@ -70,8 +71,8 @@ describe('a server that cannot be reached', () => {
       limit: () => app.app.get(RateLimiter).take('name', { limit: 1, per: '1s', onFailure: 'closed' }),
       latch: () => app.app.get(CountDownLatch).count('name'),
     };
-    for (const call of Object.values(calls)) {
-      const error = await call().catch((caught: unknown) => caught as Error);
+    const errors = Object.values(calls).map((call) => call().catch((caught: unknown) => caught as Error));
+    for (const error of await Promise.all(errors)) {
       const printed = inspect(error);
       // One stack, that of the call; how many frames Node keeps depends on where the call failed.
       const lines = printed.split('\n').map((line) => (/^ +at /.test(line) ? 'frame' : 'text'));
@@ -94,7 +95,7 @@ describe('a server that cannot be reached', () => {
       async (_how, connect) => {
         const connection = connect();
         const { host = '127.0.0.1', port = 6379 } = optionsOf();
-        await using app = await startLockApp({ redis: connection, commandTimeout: 400, cache: false });
+        using app = await start({ redis: connection, commandTimeout: 400, cache: false });
         const error = await app.locks.tryAcquire('name').catch((caught: unknown) => caught as LockBackendError);
         expect(error).toBeInstanceOf(LockBackendError);
         const [warning = ''] = await warnings(app);
@@ -114,7 +115,7 @@ describe('a server that cannot be reached', () => {
   it('names the code of the cause, and says it of further backends and of the cache', async () => {
     const connection = { host: '127.0.0.1', port: ports.nothing };
     const options = { backend: memory(), backends: { far: redis(connection) }, cache: { redis: connection } };
-    await using app = await startLockApp({ ...options, commandTimeout: 400 });
+    using app = await start({ ...options, commandTimeout: 400 });
     await expect(app.locks.acquire('name', { backend: 'far', wait: 0 })).rejects.toMatchObject({
       cause: { code: 'ECONNREFUSED' },
     });
@@ -133,7 +134,7 @@ describe('a server that cannot be reached', () => {
           redisOptions: access as Pick<RedisOptions, 'password' | 'tls'>,
         });
         cluster.on('error', () => {});
-        await using app = await startLockApp({ redis: cluster, commandTimeout: 1_000, cache: false });
+        using app = await start({ redis: cluster, commandTimeout: 1_000, cache: false });
         const error = await app.locks
           .acquire('name', { wait: 0 })
           .catch((caught: unknown) => caught as LockBackendError);
@@ -151,7 +152,7 @@ describe('a server that cannot be reached', () => {
     it('that never answers, it says what to check', async () => {
       const cluster = new Cluster([{ host: '127.0.0.1', port: ports.guarded }], { redisOptions: { tls: {} } });
       cluster.on('error', () => {});
-      await using app = await startLockApp({ redis: cluster, commandTimeout: 2_000, cache: false });
+      using app = await start({ redis: cluster, commandTimeout: 2_000, cache: false });
       const [warning = ''] = await warnings(app);
       expect(warning).toContain(`127.0.0.1:${ports.guarded}: timeout; it does not answer: check host, port, firewall`);
       cluster.disconnect();
@@ -160,7 +161,7 @@ describe('a server that cannot be reached', () => {
     it('that closes each connection, it says that', async () => {
       const cluster = new Cluster([{ host: '127.0.0.1', port: ports.closing }]);
       cluster.on('error', () => {});
-      await using app = await startLockApp({ redis: cluster, commandTimeout: 400, cache: false });
+      using app = await start({ redis: cluster, commandTimeout: 400, cache: false });
       const failing = app.locks.acquire('name', { wait: 0 });
       await expect(failing).rejects.toThrow(new RegExp(`127.0.0.1:${ports.closing}: .*; start Redis there`));
       cluster.disconnect();
