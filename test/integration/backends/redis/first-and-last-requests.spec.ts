@@ -140,7 +140,7 @@ describe('a call in two requests', () => {
         return answer;
       },
     });
-    expect(await service.run(key, { lease: 300 }, async () => 'made')).toBe('made');
+    expect(await service.run(key, { lease: 900 }, async () => 'made')).toBe('made');
     await asked.opened;
     store.renew = renew;
     expect(events.names).toEqual(['released']);
