@@ -254,7 +254,7 @@ it.each([
 });
 
 describe('clients of node-redis', () => {
-  /** For so long (ms), the end of an application tries to give back what it was refused. Refusals come at once. */
+  /** How long (ms) an application that ends repeats the release of what it was refused. Refusals come at once. */
   const commandTimeout = 200;
 
   let server: RedisServer;

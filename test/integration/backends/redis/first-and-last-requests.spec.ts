@@ -238,7 +238,7 @@ describe('a call in two requests', () => {
 });
 
 describe('a client that the application ends before the module', () => {
-  /** For so long (ms), the end of an application tries to give back what it was refused. */
+  /** How long (ms) an application that ends repeats the release of what it was refused. */
   const REFUSED = 2_000;
 
   type Given = readonly [client: RedisConnection, end: () => unknown];

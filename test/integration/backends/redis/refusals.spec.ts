@@ -21,7 +21,8 @@ import { type RedisServer, startRedisServer } from '../../../support/servers/red
 import { openBackend, type OpenBackend } from '../../../support/open-backend.js';
 
 /**
- * How long (ms) applications wait that are refused: for an answer, and at their end to give back what they may have got.
+ * How long (ms) applications that are refused wait: for an answer, and at their end, in which they give back what they
+ * may have got.
  */
 const commandTimeout = 2_000;
 
