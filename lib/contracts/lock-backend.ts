@@ -73,6 +73,12 @@ export interface ModuleContext extends StoreContext {
   /** A message of the queue arrived. It may be late, repeated, or for an earlier ticket. */
   readonly message: (message: QueueMessage) => void;
 
+  /**
+   * No message arrives until `reconnected`. The module then keeps no name for itself that others may want; a backend
+   * that does not say so lets them wait for as long as a lock lingers.
+   */
+  readonly interrupted: () => void;
+
   /** The channel of the queue was interrupted and is open again: messages may have been lost. */
   readonly reconnected: () => void;
 }

@@ -47,6 +47,7 @@ export class StoreClient {
       message: (message) => this.messages.push(message),
       lost: () => {},
       connected: () => (this.connections += 1),
+      interrupted: () => {},
       reconnected: () => (this.reconnections += 1),
     });
     this.long = Math.max(60_000, backend.traits.leastLease);

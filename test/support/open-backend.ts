@@ -29,6 +29,7 @@ export function contextOf(module: Partial<ModuleContext> = {}): ModuleContext {
     lost: nothing,
     connected: nothing,
     message: nothing,
+    interrupted: nothing,
     reconnected: nothing,
     ...module,
   };

@@ -167,6 +167,11 @@ export class ScriptedBackend implements LockBackend, LockStore {
     await turnOfTheLoop();
   }
 
+  async interrupt(): Promise<void> {
+    this.module?.interrupted();
+    await turnOfTheLoop();
+  }
+
   async reconnect(): Promise<void> {
     this.module?.reconnected();
     await turnOfTheLoop();

@@ -44,6 +44,7 @@ export class EtcdLockQueue implements LockQueue {
           module.message(message);
         }
       },
+      onEnd: module.interrupted,
       onReconnect: module.reconnected,
       onGap: this.onGap,
     });

@@ -17,6 +17,8 @@ interface WatchListener {
   onDelete?(): void;
   /** The watch is open, the first time or again. */
   onOpen?(): void;
+  /** The watch has ended, or could not be opened. */
+  onEnd?(): void;
   /** The watch had ended and is open again. */
   onReconnect?(): void;
   /** What happened to the key is lost. */
@@ -47,6 +49,7 @@ export class EtcdWatch {
       const onMessage = (message: unknown) => this.read(message as WatchMessage, resolve);
       const onEnd = (why: Error) => {
         reject(why);
+        if (!this.closed) this.listener.onEnd?.();
         this.openAgain();
       };
       const body = { create_request: range };

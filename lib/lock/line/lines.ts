@@ -43,6 +43,12 @@ export class Contenders {
     this.heartbeats = new Heartbeats(backend.calls.ticks, queue, this.channel);
   }
 
+  /** No message arrives: nobody could say that others want what lingers. */
+  interrupted(): void {
+    this.channel.openedAt = Infinity;
+    for (const contender of this.byName.values()) contender.handBack();
+  }
+
   /** Messages may have been lost. */
   reconnected(): void {
     this.channel.openedAt = performance.now();
@@ -187,12 +193,15 @@ interface Hearers {
 }
 
 /** The listeners of a module: what a backend tells goes to its locks, its waiters and its calls. */
-export function heardBy(hearers: Hearers): Pick<ModuleContext, 'lost' | 'connected' | 'message' | 'reconnected'> {
+export function heardBy(
+  hearers: Hearers,
+): Pick<ModuleContext, 'lost' | 'connected' | 'message' | 'interrupted' | 'reconnected'> {
   return {
     lost: (tickets: readonly string[] | string, _why, reason = 'expired') =>
       hearers.watchdog?.lose(typeof tickets === 'string' ? [tickets] : tickets, reason),
     connected: notWithin(() => hearers.calls?.whenConnected.forEach((listener) => listener())),
     message: (message) => hearers.contenders?.dispatch(message),
+    interrupted: notWithin(() => hearers.contenders?.interrupted()),
     reconnected: notWithin(() => hearers.contenders?.reconnected()),
   };
 }

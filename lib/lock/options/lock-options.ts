@@ -90,9 +90,9 @@ export interface LockOptions {
    * How long a released lock stays with this process, unless another process wants it: counted from the release, and at
    * most until its lease ends, which is not renewed meanwhile. The next call of this process then gets it without a
    * request, with a greater fencing token. A process that waits for the name gets it at once; to one that does not
-   * wait, the name is busy. A process that dies leaves what is left of the lease. Needs a backend that tells who waits:
-   * `memory()` ignores it, and others without messages refuse it. Refused with several names, `mode: 'read'`, `order:
-   * 'fifo'` and `retry`. 0 for none, whatever the module's `defaults`.
+   * queue (`wait: 0`, `retry`), the name is busy. A process that dies leaves what is left of the lease. Needs a backend
+   * that tells who waits: `memory()` ignores it, and others without messages refuse it. Refused with several names,
+   * `mode: 'read'`, `order: 'fifo'` and `retry`. 0 for none, whatever the module's `defaults`.
    * @default none
    */
   linger?: Duration;

@@ -57,6 +57,21 @@ describe('keys', () => {
     expect(await askEtcd<{ leases?: unknown }>(server.url, '/v3/lease/leases', {})).not.toHaveProperty('leases');
   });
 
+  it('tells that no message arrives while the watch for them is closed', async () => {
+    const told: string[] = [];
+    const backend = openBackend(etcd({ endpoints: `http://127.0.0.1:${proxy.port}` }), {
+      interrupted: () => told.push('interrupted'),
+      reconnected: () => told.push('reconnected'),
+    });
+    await backend.queue?.listen();
+    expect(told).toEqual([]);
+    proxy.reset();
+    await eventually(() => told.includes('reconnected'));
+    expect([told[0], told.at(-1)]).toEqual(['interrupted', 'reconnected']);
+    await backend.close();
+    expect(told.at(-1)).toBe('reconnected');
+  });
+
   it('releases what a request has taken that was carried out after it was given up', async () => {
     const backend = openBackend(etcd({ endpoints: `http://127.0.0.1:${proxy.port}`, ttl: 2_000 }));
     await using app = await startLockApp({ backend, cache: false });

@@ -40,6 +40,7 @@ it('listens to nothing that a backend tells while it opens', async () => {
   const backend: LockBackend = Object.assign(Object.create(inner) as LockBackend, {
     open: (module: ModuleContext) => {
       module.connected();
+      module.interrupted();
       module.reconnected();
       module.lost(['other:1'], new Error('ended'));
       module.message({ kind: 'revoked', ticket: 'other:1' });

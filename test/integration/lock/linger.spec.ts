@@ -113,6 +113,22 @@ it.each(['one', 'two'] as const)('is not used again after a forced release by se
   expect(events.all).toEqual([]);
 });
 
+it('is given up while messages do not arrive, so that others need not wait for it', async () => {
+  await linger('unheard');
+  await redis.config('SET', 'maxclients', 1);
+  try {
+    // Nobody can tell this process any more that another one waits.
+    await redis.call('CLIENT', 'KILL', 'TYPE', 'pubsub');
+    await (await two.locks.acquire('unheard', { wait: 5_000 })).release();
+    await one.locks.withLock('unheard', LINGER, async () => {});
+    expect(await redis.exists('lock:{unheard}')).toBe(0);
+  } finally {
+    await redis.config('SET', 'maxclients', 10_000);
+  }
+  await eventually(() => linger('unheard').then(() => true));
+  await (await two.locks.acquire('unheard')).release();
+});
+
 it('is released at once when the application ends', async () => {
   const app = await startLockApp({ redis: server.url, shutdownGrace: '1m' });
   await linger('ending', app);

@@ -340,8 +340,8 @@ async function ended(call: Call): Promise<void> {
 
 function contextOf(process: string, prefix?: string): ModuleContext {
   const nothing = () => {};
-  const told = { report: nothing, lost: nothing, connected: nothing, message: nothing, reconnected: nothing };
-  return { prefix, process, commandTimeout: 60_000, ...told };
+  const lines = { report: nothing, message: nothing, interrupted: nothing, reconnected: nothing };
+  return { prefix, process, commandTimeout: 60_000, lost: nothing, connected: nothing, ...lines };
 }
 
 const CACHE_LISTENER = {

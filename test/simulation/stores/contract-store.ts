@@ -55,6 +55,7 @@ const NOBODY: ModuleContext = {
   lost: nothing,
   connected: nothing,
   message: nothing,
+  interrupted: nothing,
   reconnected: nothing,
 };
 

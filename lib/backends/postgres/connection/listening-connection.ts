@@ -11,6 +11,8 @@ interface MessageListener {
   onMessage(channel: string, payload: string): void;
   /** Messages arrive from now on. */
   onConnected(): void;
+  /** Messages do not arrive any more. */
+  onDisconnected(): void;
 }
 
 /** How often (ms) the connection is checked. A broken one is noticed within twice this time. */
@@ -168,6 +170,7 @@ export class ListeningConnection {
     if (this.client !== client || !this.connected) return;
     this.report('do not arrive: their connection is lost; reconnecting. Until they do, waiters get their lock later');
     this.drop(client);
+    this.listener.onDisconnected();
     this.link.watch.tell();
     this.retryAt = 0;
   }

@@ -27,6 +27,9 @@ export class LeaseChannel {
       onConnected: () => {
         for (const listener of this.listeners.values()) listener.reconnected();
       },
+      onDisconnected: () => {
+        for (const listener of this.listeners.values()) listener.interrupted();
+      },
     });
   }
 

@@ -104,5 +104,7 @@ class RedisLockChannel extends WatchedSubscriber {
     for (const listener of this.listeners.values()) listener.reconnected();
   }
 
-  protected onDisconnected(): void {}
+  protected onDisconnected(): void {
+    for (const listener of this.listeners.values()) listener.interrupted();
+  }
 }

@@ -263,6 +263,25 @@ describe('limits', () => {
       await proxy.stop();
     }, 90_000);
 
+    it('count as interrupted while their connection cannot be opened', async () => {
+      const proxy = await FaultProxy.start(postgres.port);
+      const told: string[] = [];
+      const backend = openBackend(
+        leaseTable(postgres.url, { messages: `postgres://postgres@127.0.0.1:${proxy.port}/postgres` }),
+        { interrupted: () => told.push('interrupted'), reconnected: () => told.push('reconnected') },
+      );
+      await started(backend);
+      await backend.queue?.listen();
+      expect(told).toEqual(['reconnected']);
+      proxy.refuse();
+      await eventually(() => told.length > 1);
+      proxy.accept();
+      await eventually(() => told.length > 2, { within: 30_000 });
+      expect(told).toEqual(['reconnected', 'interrupted', 'reconnected']);
+      await backend.close();
+      await proxy.stop();
+    }, 60_000);
+
     it('of another form change nothing', async () => {
       await withPeers(leaseTable(postgres.url), leaseTable(postgres.url), async (holder, waiter) => {
         await waiter.listen();

@@ -187,6 +187,26 @@ it('is handed back when the channel has been interrupted', async () => {
   expect(backend.releases).toEqual([ticket]);
 });
 
+it('is handed back when the channel is interrupted, and does not begin until it is open again', async () => {
+  const { ticket } = await lingering();
+  await backend.interrupt();
+  expect(backend.releases).toEqual([ticket]);
+  const hold = async () => {
+    await clock.pass(5);
+    const call = new Call(LINGER);
+    const enqueue = await backend.take('enqueue');
+    await enqueue.answer(granted());
+    await (await call.held()).release();
+    await quiet();
+    return enqueue.ticket;
+  };
+  const deaf = await hold();
+  expect(backend.releases).toEqual([ticket, deaf]);
+  await backend.reconnect();
+  await hold();
+  expect(backend.releases).toEqual([ticket, deaf]);
+});
+
 it('has tokens for the next calls, which are reserved while the first holds', async () => {
   await openChannel();
   const call = new Call(LINGER);
