@@ -293,6 +293,19 @@ eachPrimitiveBackend('SemaphoreService', () => {
       expect(await one.available('renewed')).toBe(0);
     });
 
+    it('is held and renewed without a warning where the claim of a waiter is longer than its `ttl`', async () => {
+      const before = apps.map(({ logger }) => logger.lines.length);
+      const [first] = await fill('claimed', 1);
+      const waiting = two.acquire('claimed', { permits: 1, ttl: 300 });
+      await sleep(50);
+      await first?.release();
+      await using permit = await waiting;
+      await sleep(500);
+      expect(permit.held).toBe(true);
+      expect(permit.remaining()).toBeLessThanOrEqual(300);
+      expect(apps.map(({ logger }, index) => logger.lines.slice(before[index]))).toEqual([[], []]);
+    });
+
     it('is the current one inside of withPermit', async () => {
       expect(one.current()).toBeUndefined();
       await one.withPermit('current', { permits: 2 }, async (permit) => {

@@ -196,11 +196,14 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     };
     const minted = (answer: Minted | null) => {
       if (!answer) return answered(null);
-      const tokens = this.floor.admit(names, from(least, answer), mode);
+      const offered = from(least, answer);
+      const tokens = this.floor.admit(names, offered, mode);
       if (tokens.count > 0) return answered({ ...answer, ...tokens });
-      this.warnOfTokens(names, answer.first);
-      const why = `it offered fencing token ${answer.first}, ${whyNoToken(answer.first, least - 1)}`;
-      if (!over) fail(this.failure('acquire', names, why));
+      // The message of a later grant may have overtaken the answer; the store has lost nothing.
+      const outdated = offered.count > 0 && offered.first <= this.floor.of(name);
+      if (!outdated) this.warnOfTokens(names, answer.first);
+      const why = outdated ? 'its answer is outdated' : whyNoToken(answer.first, least - 1);
+      if (!over) fail(this.failure('acquire', names, `it offered fencing token ${answer.first}, ${why}`));
     };
     const call = () => this.store.mint({ name, ticket, leastToken: least });
     this.send('acquire', names, call, minted, fail, limit);

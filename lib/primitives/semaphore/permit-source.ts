@@ -22,6 +22,8 @@ import type { SemaphoreSettings } from './semaphore-options.js';
 import { SemaphoreQueues } from './semaphore-queues.js';
 
 const RELEASE = 'release of a permit of semaphore';
+/** The lease (ms) that a store grants to a waiter, whatever its `ttl`. Renewals do not shorten it. */
+const CLAIM = 2_000;
 
 /**
  * The permits of this process at one backend: takes them, keeps them renewed, gives them back.
@@ -98,7 +100,7 @@ export class PermitSource {
 
   /** How much (ms) of the lease that the store says it granted is believed: no more than was asked for. */
   trusted(name: string, answered: number, asked: number): number {
-    if (answered > asked && exceedsLease(answered, asked)) {
+    if (answered > asked && exceedsLease(answered, Math.max(asked, CLAIM))) {
       this.logger.warn(
         `A permit of semaphore "${name}" is said to be held for another ${answered} ms, though ${asked} ms was asked for. ` +
           'The lease counts for no longer than was asked; did the clock of the store step back?',

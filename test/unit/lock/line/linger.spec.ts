@@ -13,7 +13,7 @@ import {
   quiet,
   startContender,
 } from '../../../support/contender-at-backend.js';
-import { busy, granted } from '../../../support/scripted-backend.js';
+import { busy, granted, grantMessage } from '../../../support/scripted-backend.js';
 
 startContender();
 
@@ -217,6 +217,24 @@ it('has tokens for the next calls, which are reserved while the first holds', as
   await mint.answer({ first: 6_000, count: 100 });
   expect(backend.releases).toEqual([]);
   expect((await new Call(LINGER).held()).fencingToken).toBe(6_000);
+});
+
+it('warns of no tokens that are reserved too late: a message has told of a later grant', async () => {
+  await openChannel();
+  const call = new Call(LINGER);
+  const enqueue = await backend.take('enqueue');
+  await enqueue.answer(granted({ first: 5_000, count: 1 }));
+  const lock = await call.held();
+  const mint = await backend.take('mint');
+  await backend.tell({ kind: 'wanted', ticket: enqueue.ticket, name: NAME });
+  await lock.release();
+  const next = new Call(LINGER);
+  const again = await backend.take('enqueue');
+  await again.answer(busy({ unissued: 7_000 }));
+  await backend.tell(grantMessage(again.ticket, NAME, { first: 7_000, count: 100, claim: 1_000 }));
+  expect((await next.held()).fencingToken).toBe(7_000);
+  await mint.answer({ first: 6_000, count: 100 });
+  expect(app.logger.lines).toEqual([]);
 });
 
 it('waits for tokens where none are left, and is given up if the backend has none', async () => {
