@@ -43,6 +43,8 @@ export class Preparation {
     const sentAt = currentInstant();
     const { names, ticket } = grant;
     const { calls } = this.contender.backend;
+    // Unless it is answered, the backend may have carried it out.
+    if (ttl > grant.longest) grant.longest = ttl;
     calls.sendRenewal(
       { names, ticket, ttl },
       (answer) => {

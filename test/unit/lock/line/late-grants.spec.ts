@@ -1,5 +1,6 @@
 import { fixedDelay, type LockOptions } from 'nest-redis-lock';
-import { app, backend, Call, clock, startContender } from '../../../support/contender-at-backend.js';
+import { app, backend, Call, clock, NAME, startContender, waiting } from '../../../support/contender-at-backend.js';
+import { granted, grantMessage } from '../../../support/scripted-backend.js';
 
 /** A server may carry a request out after the client has closed its connection, and after the release of its ticket. */
 startContender();
@@ -55,4 +56,23 @@ describe.each<[string, LockOptions, 'enqueue' | 'acquire']>([
     await clock.pass(30_000);
     expect(times()).toBe(1);
   });
+});
+
+it('what a renewal without an answer may have made last is released for as long', async () => {
+  const { call, ticket } = await waiting({ ttl: 20_000 });
+  await backend.tell(grantMessage(ticket, NAME, { claim: 150 }));
+  const renew = await backend.take('renew');
+  const { release } = backend.atOnce;
+  delete backend.atOnce.release;
+  await clock.pass(160);
+  await renew.fail();
+  Object.assign(backend.atOnce, { release });
+  await (await backend.take('enqueue')).answer(granted());
+  const next = await call.held();
+  // The claim is over when the first release has had no answer, and what was asked for is not.
+  const releases = () => backend.releases.filter((each) => each === ticket).length;
+  expect(releases()).toBe(1);
+  await clock.pass(4_000);
+  expect(releases()).toBe(2);
+  await next.release();
 });
