@@ -43,14 +43,15 @@ export class Contenders {
     this.heartbeats = new Heartbeats(backend.calls.ticks, queue, this.channel);
   }
 
-  /** No message arrives: nobody could say that others want what lingers. */
+  /** No message arrives: nobody could tell that others want what lingers. */
   interrupted(): void {
-    this.channel.openedAt = Infinity;
+    this.channel.deaf = true;
     for (const contender of this.byName.values()) contender.handBack();
   }
 
   /** Messages may have been lost. */
   reconnected(): void {
+    this.channel.deaf = false;
     this.channel.openedAt = performance.now();
     for (const contender of this.byName.values()) contender.onReconnect();
     for (const contender of this.readers.values()) contender.onReconnect();
@@ -231,6 +232,8 @@ class QueueChannel {
   isOpen = false;
   /** Since when (monotonic, ms) it has been open without an interruption. */
   openedAt = Infinity;
+  /** Whether no message arrives, as the backend has told. */
+  deaf = false;
   /** Whether it was opened, or that has failed once: a ticket may wait in the queue from then on. */
   tried = false;
   private opening: Promise<void> | undefined;

@@ -230,7 +230,7 @@ export class WritingContender extends Contender implements LeaseSource {
   private mayLinger(grant: Grant): boolean {
     const { channel, lingering } = this.contenders;
     if (!channel.isOpen) void channel.open();
-    return lingering && channel.openedAt <= grant.since;
+    return lingering && !channel.deaf && channel.openedAt <= grant.since;
   }
 
   /** Keeps the name for the next caller of this process, until another process wants it. */

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import {
   IdempotencyService,
@@ -10,6 +11,7 @@ import {
   SemaphoreService,
 } from 'nest-redis-lock';
 import { eventually } from '../../support/eventually.js';
+import { FaultProxy } from '../../support/fault-proxy.js';
 import { type LockApp, startLockApp } from '../../support/lock-app.js';
 import { RecordedEvents } from '../../support/recorded-events.js';
 import { type RedisServer, startRedisServer } from '../../support/servers/redis-server.js';
@@ -127,6 +129,19 @@ it('is given up while messages do not arrive, so that others need not wait for i
   }
   await eventually(() => linger('unheard').then(() => true));
   await (await two.locks.acquire('unheard')).release();
+});
+
+it('does not begin before a message has arrived', async () => {
+  const proxy = await FaultProxy.start(server.port);
+  // As from a proxy that knows SUBSCRIBE, and passes no message on.
+  proxy.alterReplies((reply) => (reply.includes('$7\r\nmessage\r\n') ? Buffer.alloc(0) : reply));
+  await using deaf = await startLockApp({ redis: `redis://127.0.0.1:${proxy.port}` });
+  for (let round = 0; round < 3; round++) {
+    await deaf.locks.withLock('deaf', LINGER, () => sleep(20));
+    expect(await redis.exists('lock:{deaf}')).toBe(0);
+  }
+  await deaf.close();
+  await proxy.stop();
 });
 
 it('is released at once when the application ends', async () => {

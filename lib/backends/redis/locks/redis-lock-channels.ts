@@ -60,13 +60,16 @@ class RedisLockChannel extends WatchedSubscriber {
     this.listeners.set(channel, listener);
     this.open();
     const { connection } = this;
-    if (!connection) return;
-    let pending = this.subscribing.get(channel);
-    if (!pending) {
-      pending = connection.subscribe(channel).finally(() => this.subscribing.delete(channel));
-      this.subscribing.set(channel, pending);
+    if (connection) {
+      let pending = this.subscribing.get(channel);
+      if (!pending) {
+        pending = connection.subscribe(channel).finally(() => this.subscribing.delete(channel));
+        this.subscribing.set(channel, pending);
+      }
+      await pending;
     }
-    await pending;
+    // Until its first heartbeat has arrived.
+    if (!this.isConnected) listener.interrupted();
   }
 
   unlisten(channel: string): void {
