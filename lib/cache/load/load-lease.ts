@@ -208,9 +208,9 @@ export class LoadLease implements Expiring {
   }
 }
 
-/** How long (ms) after its failure the lease of a request is released once more. */
+/** How long (ms) after its failure the lease of a request is released once more, and between two attempts. */
 const LATE = 1_000;
-/** For how long (ms) that waits for a store that is down. */
+/** For how long (ms) that is tried. */
 const LATEST = 90_000;
 
 /** The second release of a request that failed: a connection that was lost may deliver it after the first. */
@@ -224,13 +224,11 @@ class LateRelease implements Expiring {
   ) {}
 
   start(): void {
-    this.calls.timeouts.start(LATE, this);
+    if (!this.calls.stopped && performance.now() < this.until) this.calls.timeouts.start(LATE, this);
   }
 
   expire(): void {
-    const { calls, key, token, until } = this;
-    if (!calls.breaker.isOpen) releaseLease(calls, key, token);
-    else if (performance.now() < until) this.start();
+    releaseLease(this.calls, this.key, this.token, () => this.start());
   }
 }
 
@@ -245,8 +243,8 @@ interface Granted {
 }
 
 /** Gives back a lease that may have been granted. If that fails, the lease ends by itself. */
-function releaseLease(calls: StoreCalls, key: string, token: string): void {
-  calls.send('release of the lease', key, () => calls.store.release({ key, token }), ignore, ignore);
+function releaseLease(calls: StoreCalls, key: string, token: string, failed: () => void = ignore): void {
+  calls.send('release of the lease', key, () => calls.store.release({ key, token }), ignore, failed);
 }
 
 function ignore(): void {}

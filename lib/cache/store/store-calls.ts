@@ -36,7 +36,8 @@ export class StoreCalls extends BoundedCalls<string, CacheBackendError> {
   /** Its answers have the form that the contract gives them. */
   readonly store: CacheStore;
   private readonly onBack: (() => void)[] = [];
-  private stopped = false;
+  /** Whether the application has ended: nothing is sent any more. */
+  stopped = false;
 
   constructor(
     store: CacheStore,

@@ -181,14 +181,15 @@ export class PermitSource {
     onTried?: (answer?: PermitReleaseAnswer) => void,
   ): void {
     this.releasing += 1;
-    if (unanswered) void this.retries.repeatLate({ ...request, until: performance.now() + lease, held: false });
+    const longest = Math.max(lease, CLAIM);
+    if (unanswered) void this.retries.repeatLate({ ...request, until: performance.now() + longest, held: false });
     const tried = (answer?: PermitReleaseAnswer) => {
       this.releasing -= 1;
       if (this.releasing === 0) this.released?.();
       onTried?.(answer);
     };
     const failed = () => {
-      void this.retries.repeat({ ...request, until: performance.now() + lease, held });
+      void this.retries.repeat({ ...request, until: performance.now() + longest, held });
       tried();
     };
     this.calls.ask(RELEASE, request.name, () => this.store.release(request), tried, failed, {

@@ -1,3 +1,4 @@
+import { jest } from '@jest/globals';
 import type { CacheStore } from 'nest-redis-lock/backend';
 import { memoryCacheStore } from '../../../lib/backends/memory/memory-cache-store.js';
 import { CacheBackendError } from '../../../lib/errors/cache-errors.js';
@@ -115,6 +116,37 @@ describe('a request for a load lease that fails, and is carried out', () => {
       await clock.pass(50);
       expect((await store.inspect('k')).lease).toBeNull();
     });
+  });
+
+  it('is released again where the first releases fail', async () => {
+    const store = losing(300);
+    const release = store.release.bind(store);
+    let failures = 3;
+    store.release = (request) =>
+      failures-- > 0 ? Promise.reject(new Error('Connection is closed')) : release(request);
+    using scripted = scriptedCache({ breaker: { errors: 10 } }, store);
+    await clock.settle(scripted.cache.getOrSet('k', () => 'loaded', { expect: 'miss' }));
+    await clock.pass(3_200);
+    expect((await store.inspect('k')).lease).toBeNull();
+    expect(failures).toBeLessThan(0);
+  });
+
+  it('is not released any more once the application has ended', async () => {
+    const store = losing(0);
+    let releases = 0;
+    store.release = () => {
+      releases += 1;
+      return Promise.reject(new Error('Connection is closed'));
+    };
+    {
+      using scripted = scriptedCache({ breaker: { errors: 10 } }, store);
+      await clock.settle(scripted.cache.getOrSet('k', () => 'loaded', { expect: 'miss' }));
+      await clock.pass(1_050);
+      expect(releases).toBe(2);
+    }
+    await clock.pass(70_000);
+    expect(releases).toBe(2);
+    expect(jest.getTimerCount()).toBe(0);
   });
 
   it('while the store is away is released when it is back', async () => {

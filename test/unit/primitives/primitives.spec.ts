@@ -227,6 +227,28 @@ it('gives back what a permit request without an answer is granted after the rele
   clock.stop();
 });
 
+it('repeats the release of a permit for as long as the claim of a waiter lasts, if that is longer than its ttl', async () => {
+  const clock = new DrivenClock();
+  clock.start();
+  const released: string[] = [];
+  let away = true;
+  await using app = await semaphoresWith((inner) => ({
+    release: async (request) => {
+      if (away) throw new Error('connection lost');
+      released.push(request.name);
+      return inner.release(request);
+    },
+  }));
+  const permit = await app.semaphores.acquire('short', { permits: 1, ttl: 500 });
+  await clock.settle(permit.release());
+  await clock.pass(1_000);
+  away = false;
+  // Repetitions pause in real time, and end on the driven clock.
+  for (let time = 0; time < 500 && released.length === 0; time++) await sleep(10);
+  expect(released).toEqual(['short']);
+  clock.stop();
+});
+
 describe('local shares of a rate limit', () => {
   const clock = new DrivenClock();
   beforeEach(() => clock.start());

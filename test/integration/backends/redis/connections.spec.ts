@@ -255,7 +255,7 @@ it.each([
 
 describe('clients of node-redis', () => {
   /** How long (ms) an application that ends repeats the release of what it was refused. Refusals come at once. */
-  const commandTimeout = 200;
+  const commandTimeout = 1_000;
 
   let server: RedisServer;
 
