@@ -74,7 +74,13 @@ class Resource {
   private readonly frame = present;
 
   runInAsyncScope<R>(callback: (...args: never[]) => R, thisArg?: unknown, ...args: never[]): R {
-    return within(this.frame, () => Reflect.apply(callback, thisArg, args));
+    const before = present;
+    present = this.frame;
+    try {
+      return Reflect.apply(callback, thisArg, args);
+    } finally {
+      present = before;
+    }
   }
 }
 

@@ -41,6 +41,12 @@ interface Seeds {
 type Share = Required<Omit<Seeds, Optional>> & Pick<Seeds, Optional>;
 type Optional = 'kind' | 'swarm' | 'other';
 
+/** What a schedule allocates dies with it: a larger young generation (MB) copies little of it. */
+const ROOM = { maxYoungGenerationSizeMb: 64 };
+
+/** How many results a thread tells at once, unless a schedule violated something. */
+const MESSAGE = 32;
+
 if (!isMainThread) await runShare(workerData as Share);
 
 /** Calls `onResult` for each schedule, until it returns `false`. */
@@ -56,7 +62,7 @@ export async function runSeeds(seeds: Seeds, onResult: (result: SeedResult) => b
       count: seeds.count - i,
       threads,
     };
-    return new Worker(new URL(import.meta.url), { workerData: share });
+    return new Worker(new URL(import.meta.url), { workerData: share, resourceLimits: ROOM });
   });
   const end = () => Promise.all(workers.map((worker) => worker.terminate()));
   let over = false;
@@ -64,10 +70,9 @@ export async function runSeeds(seeds: Seeds, onResult: (result: SeedResult) => b
     workers.map(
       (worker) =>
         new Promise<void>((resolve, reject) => {
-          worker.on('message', (result: SeedResult) => {
-            if (over || onResult(result) !== false) return;
-            over = true;
-            void end();
+          worker.on('message', (results: readonly SeedResult[]) => {
+            over ||= results.some((result) => onResult(result) === false);
+            if (over) void end();
           });
           worker.on('error', reject).on('exit', () => resolve());
         }),
@@ -86,12 +91,17 @@ async function runShare(share: Share): Promise<void> {
   const library = await loadLibrary(share.library, store);
   const other = share.other === undefined ? undefined : await loadLibrary(share.other, store);
   const lua = await createLua();
+  let results: SeedResult[] = [];
   for (let seed = first; seed < first + count; seed += threads) {
     const run = () => inTask(() => runSchedule(seed, { library, other, lua, without, kind, swarm, traced: twice }));
     const outcome = await run();
     const { holds, violations } = outcome;
     const repeatable = !twice || (await run()).hash === outcome.hash;
-    parentPort?.postMessage({ seed, holds, violations, repeatable } satisfies SeedResult, []);
+    results.push({ seed, holds, violations, repeatable });
+    // A message costs as much as a hold.
+    if (results.length < MESSAGE && violations.length === 0 && seed + threads < first + count) continue;
+    parentPort?.postMessage(results, []);
+    results = [];
   }
   process.exit();
 }

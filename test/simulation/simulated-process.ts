@@ -10,6 +10,8 @@ interface Arrival {
   run(): void;
 }
 
+const NONE: readonly never[] = [];
+
 export class SimulatedProcess implements ProcessClock {
   readonly random: Random;
   dead = false;
@@ -140,30 +142,32 @@ export class SimulatedProcess implements ProcessClock {
 
   private wake(at: number): void {
     if (this.turning || at >= this.wakesAt || this.dead) return;
-    this.wakesAt = at;
-    this.world.at(at, () => {
-      if (this.wakesAt !== at || this.dead) return;
-      this.wakesAt = Infinity;
-      if (this.world.now < this.pausedUntil) this.wake(this.pausedUntil);
-      else this.turn();
-    });
+    this.wakesAt = Math.max(at, this.world.now);
+    this.world.at(this.wakesAt, this.awake);
   }
+
+  private readonly awake = (): void => {
+    const { now } = this.world;
+    if (this.wakesAt !== now || this.dead) return;
+    this.wakesAt = Infinity;
+    if (now < this.pausedUntil) this.wake(this.pausedUntil);
+    else this.turn();
+  };
 
   /** One turn of the loop: timers, then what has arrived, then immediates. */
   private turn(): void {
     const { world } = this;
     this.turning = true;
-    const immediates = this.immediates;
-    this.immediates = [];
+    const before = this.takeImmediates();
     for (let timer = this.dueTimer(); timer; timer = this.dueTimer()) {
       this.timers.delete(timer);
       if (timer.repeats) this.arm(timer);
       this.step(timer.run);
     }
     for (const { run } of this.arrived()) this.step(run);
-    immediates.push(...this.immediates);
-    this.immediates = [];
-    for (const immediate of immediates) this.step(immediate.run);
+    const meanwhile = this.takeImmediates();
+    for (const immediate of before) this.step(immediate.run);
+    for (const immediate of meanwhile) this.step(immediate.run);
     if (this.dead) return;
     this.onTurn();
     if (this.lag > 0) {
@@ -173,18 +177,27 @@ export class SimulatedProcess implements ProcessClock {
     this.turning = false;
     let next = this.immediates.length > 0 ? world.now : Infinity;
     for (const { at } of this.arrivals) if (at < next) next = at;
-    for (const { due } of this.timers) next = Math.min(next, this.trueTime(due));
+    let due = Infinity;
+    for (const timer of this.timers) if (timer.due < due) due = timer.due;
+    next = Math.min(next, this.trueTime(due));
     if (next === Infinity) return;
     // A loop that is busy with other work sees things a little later.
     const late = this.chance.chance(this.swarm.busy) ? this.chance.exponential(3) : 0;
     this.wake(Math.max(next, this.pausedUntil, world.now + 0.001) + late);
   }
 
+  private takeImmediates(): readonly SimulatedImmediate[] {
+    const { immediates } = this;
+    if (immediates.length > 0) this.immediates = [];
+    return immediates.length > 0 ? immediates : NONE;
+  }
+
   /** Takes out what has arrived by now. */
   private arrived(): readonly Arrival[] {
     const { arrivals, time } = this;
+    if (arrivals.length === 0) return NONE;
     const later = arrivals.filter(({ at }) => at > time);
-    if (later.length === arrivals.length) return [];
+    if (later.length === arrivals.length) return NONE;
     this.arrivals = later;
     return later.length === 0 ? arrivals : arrivals.filter(({ at }) => at <= time);
   }

@@ -34,6 +34,17 @@ beforeAll(async () => {
 });
 afterAll(() => server.stop());
 
+/** Counts the connections to `url` that were opened since: the server may still list those of an application before. */
+async function openedSince(url: string) {
+  const client = new Redis(url);
+  const ids = async () => [...String(await client.client('LIST')).matchAll(/^id=(\d+)/gm)].map(([, id]) => Number(id));
+  const newest = Math.max(...(await ids()));
+  return {
+    count: async () => (await ids()).filter((id) => id > newest).length,
+    [Symbol.asyncDispose]: async () => client.disconnect(),
+  };
+}
+
 describe('RedisLockModule', () => {
   describe('configuration', () => {
     it('takes ConfigService as the guide shows it, from a ConfigModule that is not global', async () => {
@@ -453,33 +464,21 @@ describe('the cache of the module', () => {
     });
 
     it('opens no connection for messages in an application that only locks', async () => {
-      const client = new Redis(server.url);
-      try {
-        const connections = async () => ((await client.client('LIST')) as string).trim().split('\n').length;
-        const before = await connections();
-        await using instance = await openCache({ redis: server.url }, { heard: false });
-        await instance.app.get(LockService).withLock('a', async () => {});
-        expect(await connections()).toBe(before + 1);
-        await instance.cache.get('a');
-        await eventually(async () => (await connections()) === before + 2);
-      } finally {
-        client.disconnect();
-      }
+      await using opened = await openedSince(server.url);
+      await using instance = await openCache({ redis: server.url }, { heard: false });
+      await instance.app.get(LockService).withLock('a', async () => {});
+      expect(await opened.count()).toBe(1);
+      await instance.cache.get('a');
+      await eventually(async () => (await opened.count()) === 2);
     });
 
     it('closes the connections of the cache', async () => {
-      const client = new Redis(server.url);
-      try {
-        const connections = async () => ((await client.client('LIST')) as string).trim().split('\n').length;
-        const before = await connections();
-        const instance = await openCache({ redis: server.url });
-        await instance.cache.getOrSet('a', async () => 1);
-        expect(await connections()).toBe(before + 2);
-        await instance.close();
-        await eventually(async () => (await connections()) === before);
-      } finally {
-        client.disconnect();
-      }
+      await using opened = await openedSince(server.url);
+      const instance = await openCache({ redis: server.url });
+      await instance.cache.getOrSet('a', async () => 1);
+      expect(await opened.count()).toBe(2);
+      await instance.close();
+      await eventually(async () => (await opened.count()) === 0);
     });
   });
 });

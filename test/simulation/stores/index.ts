@@ -18,7 +18,7 @@ import { quorumOf } from './quorum.js';
 export type Load = <Module>(file: string) => Promise<Module>;
 
 /** Fifty holds or a few more, for as many schedules as possible. */
-const SHORT: Extent = { faults: 2_500, calm: 4_000, calls: 400_000, holds: 52 };
+const SHORT: Extent = { faults: 2_500, calm: 4_000, calls: 400_000, holds: 50 };
 
 interface Store {
   /** What a schedule on this store never has, of what was drawn. */

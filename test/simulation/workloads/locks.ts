@@ -96,11 +96,12 @@ export class Locks implements Workload {
     try {
       lock = await services.locks.acquire(names, options);
     } catch (error) {
-      const { name, message, stack } = error as Error;
+      const { name, message } = error as Error;
       rules.ended(call, `is refused (${name})`);
       if (name === 'LockLostError')
         verdict.violated('REFUSAL', `acquire of ${names.join(' and ')} rejects: ${message}`);
-      else if (!/^(Lock(Timeout|Backend)Error|GivenUp)$/.test(name)) verdict.violated('ERROR', stack ?? message);
+      else if (!/^(Lock(Timeout|Backend)Error|GivenUp)$/.test(name))
+        verdict.violated('ERROR', (error as Error).stack ?? message);
       const owner = /held by (\S+) for/.exec(message)?.[1];
       if (owner !== undefined && swarm.faultless) rules.checkRefusal(call, owner);
       return;
