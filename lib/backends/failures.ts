@@ -9,6 +9,8 @@ export type Remedies = readonly (readonly [pattern: RegExp, remedy: string])[];
 export abstract class ServerFailure extends Error {
   /** The code of the cause, such as `ECONNREFUSED`. */
   readonly code?: string;
+  /** Whether the server goes on refusing until somebody mends it: no outage. `'key'`: it refuses one name alone. */
+  readonly lasts: boolean | 'key' = false;
 
   constructor(message: string, cause?: unknown) {
     super(message, cause === undefined ? undefined : { cause });

@@ -1,4 +1,4 @@
-import { refusalIn, type BackendRefusal, type Pending } from '../contracts/store.js';
+import { isLasting, refusalIn, type BackendRefusal, type Pending } from '../contracts/store.js';
 import { messageOf, tellInOneLine } from '../errors/limited-log.js';
 import { unawaited } from '../options/option-checks.js';
 import { LinkedList, PlaceOf } from '../timing/brief-collections.js';
@@ -151,6 +151,11 @@ export abstract class BoundedCalls<Subject, Failure extends Error> implements Ca
 
   heed(error: unknown): void {
     this.told.refusal ??= refusalIn(error);
+  }
+
+  /** Whether the store goes on refusing what failed with `error`, until somebody mends it: nobody waits for that. */
+  goesOnRefusing(error: unknown): boolean {
+    return this.refusal !== undefined || isLasting(error, { ofKey: true });
   }
 
   /**

@@ -204,6 +204,7 @@ const DEADLINE_EXCEEDED = 4;
 /** `INVALID_ARGUMENT`, and `UNKNOWN` for an error that has no code. */
 const OF_REQUEST = new Set([2, 3]);
 const UNAVAILABLE = 14;
+const PERMISSION_DENIED = 7;
 const UNAUTHENTICATED = 16;
 /** A server that is being stopped answers `CANCELLED`, too. */
 const OF_MEMBER = new Set([CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE]);
@@ -213,12 +214,15 @@ export class EtcdRefusal extends Error {
   override readonly name = 'EtcdRefusal';
   /** Whether an earlier send of the request may have been carried out. */
   resent = false;
+  /** Whether etcd goes on refusing until somebody grants the right. */
+  readonly lasts: boolean;
 
   constructor(
     message: string,
     readonly code: number,
   ) {
     super(message);
+    this.lasts = code === PERMISSION_DENIED;
   }
 
   /** Whether another member may serve the request, as where a proxy finds no server. */

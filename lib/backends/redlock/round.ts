@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Pending } from '../../contracts/store.js';
+import { isLasting, type Pending } from '../../contracts/store.js';
 import type { RedisConnection } from '../../options/redis-connection.js';
 import { type Expiring, type Timeout, Timeouts } from '../../timing/clock.js';
 import { BatchedCall } from '../batch.js';
@@ -234,6 +234,8 @@ export interface NodeFailure {
 /** Fewer nodes than a majority answered. Names each of the others with its cause and the remedy. */
 export class NoQuorum extends AggregateError {
   override readonly name = 'NoQuorum';
+  /** Whether the nodes that do not go on refusing are too few. */
+  readonly lasts: boolean;
 
   constructor({ nodes, size, restarts }: Quorum, failures: readonly NodeFailure[]) {
     const causes = failures.map(({ node, error }) => {
@@ -242,6 +244,8 @@ export class NoQuorum extends AggregateError {
     });
     const shown = causes.map(({ message }) => message).join(' | ');
     super(causes, `${failures.length} of ${nodes.length} nodes failed, but ${size} must agree: ${shown}`);
+    const refusing = causes.filter((cause) => isLasting(cause, { ofKey: true }));
+    this.lasts = refusing.length > nodes.length - size;
   }
 }
 

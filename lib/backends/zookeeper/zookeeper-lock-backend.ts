@@ -182,6 +182,8 @@ class LockInspection {
 /** Why ZooKeeper did not do what it was asked for: names the servers, the cause and the remedy. */
 class ZooKeeperFailure extends Error {
   override readonly name = 'ZooKeeperFailure';
+  /** Whether ZooKeeper goes on refusing until somebody grants the right. */
+  readonly lasts = codeOf(this.cause) === Exception.NO_AUTH;
 }
 
 /** @param trouble what is wrong with the connection, if anything is known to be */

@@ -120,13 +120,12 @@ export class Attempt extends Place implements Expiring {
     const { contender } = this;
     // The backend carried it out, and the message of the grant has arrived.
     if (this.owns) return;
-    const { refusal } = contender.backend.calls;
-    if (!refusal)
-      contender.backend.releaser.abandonUnanswered({ names: contender.names, ticket: this.ticket }, this.ttl);
+    const { calls, releaser } = contender.backend;
+    if (!calls.refusal) releaser.abandonUnanswered({ names: contender.names, ticket: this.ticket }, this.ttl);
     if (contender.attempt !== this) return;
     this.end();
     contender.error = error;
-    if (refusal) contender.refuseAll(error);
+    if (calls.goesOnRefusing(error)) contender.refuseAll(error);
     contender.refuseOverdue();
     if (contender.first) contender.pause();
     else contender.forgetIfIdle();
@@ -249,7 +248,7 @@ export class Attempt extends Place implements Expiring {
       (error) => {
         ended();
         if (contender.attempt !== this) return;
-        if (calls.refusal) return this.failed(error);
+        if (calls.goesOnRefusing(error)) return this.failed(error);
         contender.error = error;
         this.beatAfter(contender.backOff());
       },

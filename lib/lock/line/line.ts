@@ -192,7 +192,7 @@ export abstract class Contender extends LinkedList<Caller> implements GrantListe
     }
   }
 
-  /** The backend refuses for good: nobody waits for it to change its mind. */
+  /** The backend goes on refusing: nobody waits for it to change its mind. */
   refuseAll(error: LockBackendError): void {
     for (const caller of this.toArray()) caller.refuse(error);
   }

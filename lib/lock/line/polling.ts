@@ -40,7 +40,7 @@ export async function acquireLease(
     });
     if (outcome instanceof Lease) return outcome;
     const failed = outcome instanceof LockBackendError;
-    if (failed && contenders.backend.calls.refusal) throw outcome;
+    if (failed && contenders.backend.calls.goesOnRefusing(outcome)) throw outcome;
     const state = { attempt, ...(failed ? { error: outcome } : { remaining: outcome.remaining }) };
     const delay = nextDelay(delays, state);
     if (delay !== undefined) await sleepBeforeRetry(caller, delay, failed ? Infinity : outcome.remaining);

@@ -71,6 +71,7 @@ export class Preparation {
       contender.backend.releaser.abandon(grant, grant.longest);
       return contender.disowned(grant);
     }
+    if (contender.backend.calls.goesOnRefusing(error)) contender.refuseAll(error);
     contender.refuseOverdue();
     if (!contender.first) return contender.giveUp(grant);
     setTimeout(() => {

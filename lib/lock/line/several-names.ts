@@ -42,8 +42,7 @@ export class SeveralNames {
         first = taken;
         refusals += 1;
       } catch (error) {
-        const { refusal } = this.backend.calls;
-        const fails = isThrown(error, LockBackendError) && !refusal;
+        const fails = isThrown(error, LockBackendError) && !this.backend.calls.goesOnRefusing(error);
         const again = fails && this.caller.remaining() > 0 && !this.caller.cancellation;
         if (!again) throw error;
         await this.caller.sleep(PAUSE_AFTER_ERROR);

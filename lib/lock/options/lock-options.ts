@@ -30,7 +30,8 @@ export interface LockOptions {
   wait?: Duration;
   /**
    * How long a single request for the lock may take, counted from when it is sent. Then it counts as failed, and
-   * another one is sent while `wait` lasts. Releases and renewals use the `commandTimeout` of the module.
+   * another one is sent while `wait` lasts. What the backend goes on refusing, as for lack of a right, is not sent
+   * again. Releases and renewals use the `commandTimeout` of the module.
    * @default `commandTimeout` of the module
    */
   commandTimeout?: Duration;

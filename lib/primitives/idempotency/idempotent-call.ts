@@ -338,8 +338,8 @@ export class IdempotentCall {
         const lost = lossOf(lock);
         // The request without an answer may have freed the lock: then it has kept the result, too.
         if (lost && !leaving) throw lost;
-        // A store that refuses for good is not asked again.
-        if (home.calls.refusal || performance.now() >= until) {
+        // A store that goes on refusing is not asked again.
+        if (home.calls.goesOnRefusing(cause) || performance.now() >= until) {
           const why = `its result could not be stored (${messageOf(cause)})`;
           throw new IdempotencyResultError(this.key, { why, mayRunAgain: true, cause });
         }

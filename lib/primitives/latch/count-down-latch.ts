@@ -100,7 +100,8 @@ export class CountDownLatch {
    * Resolves when the latch is open: at once if it is already. If it is not defined yet, waits for its definition too.
    *
    * @throws LatchTimeoutError when it is not open after `wait` ms
-   * @throws PrimitiveBackendError when the backend fails until `wait` has passed, or the application is shutting down
+   * @throws PrimitiveBackendError when the backend fails until `wait` has passed, when it refuses for good, or when the
+   * application is shutting down
    * @throws the reason of `options.signal`
    */
   async await(key: string, options: LatchWaitOptions = {}): Promise<void> {
@@ -151,6 +152,8 @@ export class CountDownLatch {
         },
         failed: (error) => {
           failure = error;
+          // Nobody waits for it to change its mind.
+          timeIsUp ||= watch.calls.goesOnRefusing(error);
           told();
         },
       };

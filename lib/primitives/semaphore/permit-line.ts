@@ -126,8 +126,8 @@ export class PermitLine {
   failed(bid: PermitBid, error: Error): void {
     if (bid.call) return bid.call.refuse(error, 'backend');
     this.failure = error;
-    // It refuses for good: nobody waits for it to change its mind.
-    if (this.source.calls.refusal) for (const call of this.calls.toArray()) call.refuse(error, 'backend');
+    // Nobody waits for it to change its mind.
+    if (this.source.calls.goesOnRefusing(error)) for (const call of this.calls.toArray()) call.refuse(error, 'backend');
     this.refuseOverdue();
   }
 

@@ -125,6 +125,15 @@ describe('a server', () => {
       await (await waiting).release();
     });
 
+    it('ends the wait of a user that has no rights', async () => {
+      const backend = etcd({ endpoints: member.url, username: 'stranger', password });
+      await using app = await startLockApp({ backend });
+      await expect(app.locks.acquire('denied', { wait: Infinity })).rejects.toMatchObject({
+        code: 'LOCK_BACKEND',
+        message: expect.stringMatching(/permission denied.*grant the user the right/),
+      });
+    });
+
     it('lets a user lock that has rights below the root only, also after its token was forgotten', async () => {
       await using app = await start({ endpoints: member.url, username: 'shop', password });
       await using other = await start({ endpoints: member.url, username: 'shop', password });

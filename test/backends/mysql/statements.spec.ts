@@ -5,6 +5,7 @@ import { createPool, type Pool, type PoolOptions } from 'mysql2/promise';
 import type { LockBackend, Notice } from 'nest-redis-lock/backend';
 import { getLock, leaseTable, mysql } from 'nest-redis-lock/mysql';
 import { eventually } from '../../support/eventually.js';
+import { startLockApp } from '../../support/lock-app.js';
 import { type MariadbServer, startMariadbServer } from '../../support/servers/mariadb-server.js';
 import { openBackend, type OpenBackend } from '../../support/open-backend.js';
 
@@ -302,6 +303,19 @@ describe('modes of the server', () => {
         before.status === 'granted' ? before.tokens.first + before.tokens.count - 1 : Infinity,
       );
       await backend.close();
+    });
+  });
+
+  it('rights that the user loses end the wait of a lock', async () => {
+    const user = `u${randomUUID().slice(0, 8)}`;
+    await admin.query(`CREATE USER ${user}@'%'`);
+    await admin.query(`GRANT ALL ON test.lost TO ${user}@'%'`);
+    await using app = await startLockApp({ backend: leaseTable(server.url.replace('root', user), { table: 'lost' }) });
+    await app.locks.withLock('before', async () => {});
+    await admin.query(`REVOKE INSERT, UPDATE ON test.lost FROM ${user}@'%'`);
+    await expect(app.locks.acquire('after', { wait: Infinity })).rejects.toMatchObject({
+      code: 'LOCK_BACKEND',
+      message: expect.stringMatching(/command denied to user/),
     });
   });
 

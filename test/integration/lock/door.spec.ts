@@ -2,7 +2,14 @@ import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 import { jest } from '@jest/globals';
-import { BackendRefusal, memory, SemaphoreService, type LockBackend } from 'nest-redis-lock';
+import {
+  BackendRefusal,
+  CountDownLatch,
+  memory,
+  SemaphoreService,
+  type LockBackend,
+  type LockService,
+} from 'nest-redis-lock';
 import type { ModuleContext, RenewAnswer } from 'nest-redis-lock/backend';
 import type {
   PrimitiveStoreProvider,
@@ -13,6 +20,7 @@ import { eventually } from '../../support/eventually.js';
 import { answering, lying, lyingSemaphores } from '../../support/lying-backend.js';
 import { startLockApp } from '../../support/lock-app.js';
 import { openBackend, type OpenBackend, type Replacements, replacing } from '../../support/open-backend.js';
+import { primitivesWith } from '../../support/primitives-with.js';
 
 const REMAINING = [3_600_000, Infinity];
 
@@ -177,6 +185,43 @@ describe('a refusal', () => {
     ];
     for (const call of calls) await expect(call()).rejects.toThrow(/shares sessions/);
     expect(asked).toBe(before);
+  });
+});
+
+describe('what a store goes on refusing until somebody mends it', () => {
+  const lasting = Object.assign(new Error('NOPERM no permission for this key'), { lasts: true });
+
+  it.each([
+    ['one name', (locks) => locks.acquire('one', { wait: 5_000 })],
+    ['one name with pauses of its own', (locks) => locks.acquire('one', { wait: 5_000, retry: () => [1, 1].values() })],
+    ['several names', (locks) => locks.acquire(['a', 'b'], { wait: 5_000 })],
+  ] satisfies [string, (locks: LockService) => Promise<unknown>][])('ends the wait for %s', async (_, call) => {
+    let asked = 0;
+    const refuses = async (): Promise<never> => {
+      asked += 1;
+      throw lasting;
+    };
+    await using app = await startLockApp({ backend: lying(() => ({ acquire: refuses, acquireSeveral: refuses })) });
+    await expect(call(app.locks)).rejects.toMatchObject({
+      code: 'LOCK_BACKEND',
+      message: expect.stringMatching(/NOPERM/),
+    });
+    expect(asked).toBe(1);
+  });
+
+  it.each([
+    ['a right', lasting],
+    ['all', new BackendRefusal('The pooler shares sessions; connect without it')],
+  ])('ends the wait for permits and latches (%s)', async (_, error) => {
+    const refuses = async (): Promise<never> => {
+      throw error;
+    };
+    const backend = primitivesWith({ semaphores: { acquire: refuses }, latches: { look: refuses } });
+    await using app = await startLockApp({ backend });
+    const permit = app.app.get(SemaphoreService).acquire('three', { permits: 3, wait: Infinity });
+    await expect(permit).rejects.toMatchObject({ code: 'PRIMITIVE_BACKEND' });
+    const opened = app.app.get(CountDownLatch).await('gate', { wait: Infinity });
+    await expect(opened).rejects.toMatchObject({ code: 'PRIMITIVE_BACKEND' });
   });
 });
 

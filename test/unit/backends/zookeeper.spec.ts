@@ -1,11 +1,12 @@
 import { EventEmitter } from 'node:events';
 import { zookeeper, type ZooKeeperOptions } from 'nest-redis-lock/zookeeper';
-import type { Client } from 'node-zookeeper-client';
+import { Exception, type Client } from 'node-zookeeper-client';
 import { ClientInternals, partsOf } from '../../../lib/backends/zookeeper/client-internals.js';
 import { childPrefix, inOrder, isWorn, parentPaths, ticketOf } from '../../../lib/backends/zookeeper/lock-node.js';
 import { failureOf } from '../../../lib/backends/zookeeper/zookeeper-lock-backend.js';
 import { zooKeeperSettings } from '../../../lib/backends/zookeeper/zookeeper-options.js';
 import { ServerAttempts } from '../../../lib/backends/zookeeper/zookeeper-session.js';
+import { isLasting } from '../../../lib/contracts/store.js';
 import { LockConfigError } from '../../../lib/errors/lock-errors.js';
 
 it('names the servers once in the cause of a failure', () => {
@@ -13,6 +14,14 @@ it('names the servers once in the cause of a failure', () => {
   const first = failureOf(settings, 'no server can be reached');
   expect(first?.message).toMatch(/^ZooKeeper at 127\.0\.0\.1:2181: no server can be reached/);
   expect(failureOf(settings, 'no server can be reached', first)).toBe(first);
+});
+
+it('goes on refusing who lacks a right, and no other failure lasts', () => {
+  const settings = zooKeeperSettings('127.0.0.1:2181');
+  const failure = (code: number) =>
+    failureOf(settings, undefined, Object.assign(Object.create(Exception.prototype) as Exception, { code }));
+  expect(isLasting(failure(Exception.NO_AUTH), { ofKey: false })).toBe(true);
+  expect(isLasting(failure(Exception.CONNECTION_LOSS), { ofKey: true })).toBe(false);
 });
 
 describe('the order of nodes', () => {

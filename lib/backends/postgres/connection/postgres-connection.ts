@@ -104,9 +104,12 @@ export function optionsOf(connection: PostgresConnection): PoolConfig {
   return { ...options, ...(options.password !== undefined && { password: options.password }) };
 }
 
+const INSUFFICIENT_PRIVILEGE = '42501';
+
 /** Why a call to PostgreSQL failed: names the server, the cause and the remedy. */
 export class PostgresFailure extends ServerFailure {
   override readonly name = 'PostgresFailure';
+  override readonly lasts = this.code === INSUFFICIENT_PRIVILEGE;
 }
 
 export const REMEDIES: Remedies = [

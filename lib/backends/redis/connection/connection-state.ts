@@ -8,8 +8,8 @@ import { isCluster, type RedisClient, type RedisCluster, type RedisNode } from '
 /** Why a call to Redis failed: names the server, the cause and the remedy. */
 export class RedisFailure extends ServerFailure {
   override readonly name = 'RedisFailure';
-  /** Whether Redis goes on refusing until somebody mends it: no outage. `'key'`: that of another type refuses. */
-  readonly lasts: boolean | 'key';
+  /** `'key'`: one of another type. */
+  override readonly lasts: boolean | 'key';
 
   constructor(message: string, cause?: Error) {
     super(message, cause);

@@ -337,6 +337,22 @@ describe('a user without rights', () => {
     await expect(app).rejects.toThrow(/user "limited" lacks rights: GRANT USAGE ON SCHEMA nest_redis_lock/);
   });
 
+  it('that loses its rights ends the wait of a lock', async () => {
+    const app = await startLockApp({ backend: leaseTable(server.url) });
+    await app.close();
+    await db.query('CREATE ROLE left LOGIN');
+    await db.query('GRANT USAGE ON SCHEMA nest_redis_lock TO left');
+    await db.query('GRANT ALL ON ALL TABLES IN SCHEMA nest_redis_lock TO left');
+    await db.query('GRANT ALL ON ALL SEQUENCES IN SCHEMA nest_redis_lock TO left');
+    await using left = await startLockApp({ backend: leaseTable(server.url.replace('postgres@', 'left@')) });
+    await left.locks.withLock('before', async () => {});
+    await db.query('REVOKE ALL ON ALL TABLES IN SCHEMA nest_redis_lock FROM left');
+    await expect(left.locks.acquire('after', { wait: Infinity })).rejects.toMatchObject({
+      code: 'LOCK_BACKEND',
+      message: expect.stringMatching(/permission denied.*grant the rights/),
+    });
+  });
+
   it('creates nothing where "migrate" is false', async () => {
     const app = startLockApp({
       backend: leaseTable(server.url, { schema: 'elsewhere', migrate: false }),

@@ -140,6 +140,26 @@ it('a key that the user may not touch fails alone', async () => {
   expect(statuses(values)).toEqual(allowed);
 });
 
+it('rights that the user loses end the wait of who asks, and of who waits in the queue', async () => {
+  await using server = await startRedisServer();
+  const admin = new Redis(server.url);
+  await admin.call('ACL', 'SETUSER', 'shop', 'on', '>pw', '~*', '&*', '+@all');
+  const connection = { host: '127.0.0.1', port: server.port, username: 'shop', password: 'pw' };
+  const options = { redis: connection, cache: false, commandTimeout: 500 } as const;
+  await using one = await startLockApp(options);
+  await using two = await startLockApp(options);
+  await one.locks.acquire('held', { ttl: 1_000 });
+  const queued = (['batched', 'fifo'] as const).map((order) => two.locks.acquire('held', { wait: Infinity, order }));
+  const all = Promise.allSettled(queued);
+  await eventually(async () => ((await one.locks.inspect('held'))?.waiting ?? 0) > 0);
+  await admin.call('ACL', 'SETUSER', 'shop', '-evalsha', '-eval');
+  const refused = { code: 'LOCK_BACKEND', message: expect.stringMatching(/NOPERM.*grant the ACL user/) };
+  expect(await all).toEqual(queued.map(() => ({ status: 'rejected', reason: expect.objectContaining(refused) })));
+  await expect(two.locks.acquire('free', { wait: Infinity })).rejects.toMatchObject(refused);
+  await expect(two.locks.acquire(['a', 'b'], { wait: Infinity })).rejects.toMatchObject(refused);
+  admin.disconnect();
+});
+
 describe('a database that the server does not have', () => {
   const REFUSAL = /DB index is out of range.*fewer databases/;
   let server: RedisServer;
