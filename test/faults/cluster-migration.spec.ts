@@ -1,9 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import calculateSlot from 'cluster-key-slot';
 import { Redis, type Cluster } from 'ioredis';
-import { IdempotencyService, ScheduledJobs } from 'nest-redis-lock';
+import { IdempotencyService, ScheduledJobs, SemaphoreService } from 'nest-redis-lock';
 import { eventually } from '../support/eventually.js';
 import { startLockApp, type LockApp } from '../support/lock-app.js';
+import { asBusy, asGranted, QueuePeer } from '../support/queue-peer.js';
 import { RENEWED_OFTEN, renewedAgain } from '../support/renewals.js';
 import { startRedisCluster, type RedisCluster } from '../support/servers/redis-cluster.js';
 
@@ -82,6 +83,84 @@ it.each(['used', 'never used'])('grants and releases a name that was %s while it
   await migration.finish();
   await take();
   expect(tokens).toEqual([...new Set(tokens)].toSorted((one, two) => one - two));
+  expect(app.logger.lines).toEqual([]);
+});
+
+it('keeps all readers of a name, and every writer out, while its slot is moved', async () => {
+  const read = { ...RENEWED_OFTEN, mode: 'read' } as const;
+  const readers = [await app.locks.acquire('read', read), await app.locks.acquire('read', read)];
+  const noWriter = async () => {
+    await renewedAgain(...readers);
+    expect(await app.locks.tryAcquire('read')).toBeNull();
+    expect(readers.map(({ held }) => held)).toEqual([true, true]);
+  };
+  const migration = await migrating('read');
+  await noWriter();
+  // One leaves, and the other one stays.
+  await readers.shift()?.release();
+  await renewedAgain(...readers);
+  expect(await app.locks.tryAcquire('read')).toBeNull();
+  await migration.moveKeys();
+  await renewedAgain(...readers);
+  await migration.finish();
+  await renewedAgain(...readers);
+  expect(await app.locks.tryAcquire('read')).toBeNull();
+  await readers[0]?.release();
+  await (await app.locks.acquire('read')).release();
+  expect(app.logger.lines).toEqual([]);
+});
+
+describe('a name for which others wait, while its slot is moved', () => {
+  let peers: QueuePeer[];
+  let own: string[];
+  const name = 'handed on';
+  const [holder, waiter] = [() => peers[0] as QueuePeer, () => peers[1] as QueuePeer];
+  let migration: Awaited<ReturnType<typeof migrating>>;
+
+  beforeEach(async () => {
+    peers = await Promise.all([new QueuePeer(client as never).listen(), new QueuePeer(client as never).listen()]);
+    own = [holder().ticket(), waiter().ticket()];
+    asGranted(await holder().enqueue(name, own[0] as string));
+    asBusy(await waiter().enqueue(name, own[1] as string));
+    migration = await migrating(name);
+  });
+  afterEach(async () => {
+    await migration.moveKeys();
+    await migration.finish();
+    await client.del(...['', ':fence', ':queue', ':waiters'].map((end) => `lock:{${name}}${end}`));
+    for (const { backend } of peers) await backend.close();
+  });
+
+  it('is handed on by its owner, who waits again', async () => {
+    const again = holder().ticket();
+    asBusy(await holder().requeue(name, own[0] as string, again));
+    await waiter().granted(own[1] as string);
+    expect(await client.get(`lock:{${name}}`)).toBe(own[1]);
+    expect(await client.lrange(`lock:{${name}}:queue`, 0, -1)).toEqual([again]);
+  });
+
+  it('is taken from its owner, and free for the waiter', async () => {
+    expect(await app.locks.forceRelease(name)).toBe(true);
+    await eventually(async () => (await waiter().beat(name, own[1] as string)).status === 'granted');
+  });
+
+  it('is released, and free for the waiter', async () => {
+    expect(await holder().release(name, own[0] as string)).toEqual({ status: 'released', resent: false });
+    await eventually(async () => (await waiter().beat(name, own[1] as string)).status === 'granted');
+  });
+});
+
+it('takes a permit back, and keeps the number of permits, while the slot is moved', async () => {
+  const semaphores = app.app.get(SemaphoreService);
+  const options = { permits: 1, ttl: '1m', wait: '1m' } as const;
+  const held = await semaphores.acquire('few', options);
+  const waits = semaphores.acquire('few', options);
+  await eventually(async () => (await client.zcard('semaphore:{few}:queue')) === 1);
+  const migration = await migrating('few');
+  await held.release();
+  await migration.moveKeys();
+  await migration.finish();
+  await (await waits).release();
   expect(app.logger.lines).toEqual([]);
 });
 

@@ -81,7 +81,12 @@ if redis.call('PTTL'`,
     ),
   ),
   one('cache: a soft expiry leaves the value fresh', LOADS, '  flags = flags + ${HEADER.expired}\n', ''),
-  one('cache: a barrier refuses no lease', LOADS, "return call('ZCARD', barrier) > 0", 'return false'),
+  one(
+    'cache: a barrier refuses no lease',
+    LOADS,
+    "return call('ZRANGEBYSCORE', barrier, string.format('(%.0f', now() / 1000), '+inf', 'LIMIT', 0, 1)[1]",
+    'return false',
+  ),
   one(
     'cache: a read that takes the lease at once looks at no barrier',
     LOADS,

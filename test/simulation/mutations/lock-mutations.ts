@@ -76,8 +76,8 @@ const KEEPS: Mutation['edits'][number] = {
 };
 const GRANTS: Mutation['edits'][number] = {
   file: QUEUE,
-  text: "return {1, token, count, redis.call('PTTL', lock.key), redis.call('LLEN', lock.queue)}\nend\n-- What",
-  becomes: "return {1, token, count, redis.call('PTTL', lock.key), 0}\nend\n-- What",
+  text: "type(waiting) == 'number' and waiting or 0}",
+  becomes: '0}',
 };
 const RENEWALS: Mutation['edits'][number] = {
   file: RELEASE,
@@ -168,8 +168,8 @@ export const LOCK_MUTATIONS: readonly Mutation[] = [
     one(
       'R10 who is not reached stays the owner',
       QUEUE,
-      "known == 'alive' then return token, count end\n  redis.call('DEL', lock.key)",
-      "known == 'alive' then return token, count end\n  return token, count",
+      "if tell('grant', ticket, rest) > 0 or not counted or known == 'alive' then return token, count end\nend",
+      "tell('grant', ticket, rest)\n  return token, count\nend",
     ),
   ),
   given(CROWDED_AND_DEAF, { name: 'R11 messages alone say that others wait', edits: [GRANTS, RENEWALS] }),
@@ -299,8 +299,8 @@ export const LOCK_MUTATIONS: readonly Mutation[] = [
   one(
     'readers: one that leaves takes the others along',
     RELEASE,
-    '    store_readers(key, token, others)\n    return true',
-    '    return true',
+    '    store_readers(key, token, others, true)\n',
+    "    redis.call('DEL', key)\n",
   ),
   one(
     'readers: a writer enters beside them',

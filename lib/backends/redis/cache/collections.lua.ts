@@ -135,7 +135,7 @@ export const BEGIN_REBUILD = redisScript(`
 local rebuilder = redis.call('GET', KEYS[2])
 if rebuilder == ARGV[1] then return 1 end
 if rebuilder and string.sub(rebuilder, 1, 5) ~= 'done:' then return 0 end
-redis.call('UNLINK', KEYS[1])
+redis.call('SET', KEYS[1], '')
 redis.call('SETBIT', KEYS[1], ARGV[3] - 1, 0)
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
@@ -169,7 +169,6 @@ export const FINISH_REBUILD = redisScript(`
 local rebuilder, done = redis.call('GET', KEYS[3]), 'done:' .. ARGV[1]
 if rebuilder == done then return 1 end
 if rebuilder ~= ARGV[1] or redis.call('EXISTS', KEYS[2]) == 0 then return 0 end
-redis.call('UNLINK', KEYS[1])
 redis.call('RENAME', KEYS[2], KEYS[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 redis.call('SET', KEYS[3], done, 'PX', ${MEMORY})

@@ -38,8 +38,7 @@ local function moment()
   return at
 end
 local function written(barrier)
-  call('ZREMRANGEBYSCORE', barrier, '-inf', string.format('%.0f', now() / 1000))
-  return call('ZCARD', barrier) > 0
+  return call('ZRANGEBYSCORE', barrier, string.format('(%.0f', now() / 1000), '+inf', 'LIMIT', 0, 1)[1]
 end
 local function granted(lease, asked, ms)
   local token, waits = asked, string.byte(asked) == 49
@@ -209,12 +208,14 @@ local function invalidate(k, a)
   local found = 1
   if ARGV[a + 4] == '' or not expire_softly(KEYS[k], ARGV[a + 4]) then found = redis.call('UNLINK', KEYS[k]) end
   redis.call('DEL', KEYS[k + 1])
-  if ARGV[a + 3] ~= '' then redis.call('ZREM', KEYS[k + 2], ARGV[a + 3]) end
   if ARGV[a + 1] ~= '' then
-    local now = redis.call('TIME')
-    redis.call('ZADD', KEYS[k + 2], 'GT', now[1] * 1000 + math.floor(now[2] / 1000) + ARGV[a + 2], ARGV[a + 1])
+    local time = redis.call('TIME')
+    local now = time[1] * 1000 + math.floor(time[2] / 1000)
+    redis.call('ZADD', KEYS[k + 2], 'GT', now + ARGV[a + 2], ARGV[a + 1])
+    redis.call('ZREMRANGEBYSCORE', KEYS[k + 2], '-inf', string.format('%.0f', now))
     redis.call('PEXPIREAT', KEYS[k + 2], redis.call('ZRANGE', KEYS[k + 2], -1, -1, 'WITHSCORES')[2])
   end
+  if ARGV[a + 3] ~= '' then redis.call('ZREM', KEYS[k + 2], ARGV[a + 3]) end
   redis.call('PUBLISH', ARGV[1], 'i' .. ARGV[a])
   return found
 end

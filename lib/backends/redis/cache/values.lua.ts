@@ -21,10 +21,7 @@ local function set(k, a)
   if ARGV[a + 2] ~= '' and redis.call('EXISTS', KEYS[k]) == 1 then
     if ARGV[a + 2] == '1' or redis.sha1hex(redis.call('GET', KEYS[k])) ~= ARGV[a + 2] then return 0 end
   end
-  if redis.call('EXISTS', KEYS[k + 2]) == 1 then
-    redis.call('ZREMRANGEBYSCORE', KEYS[k + 2], '-inf', string.format('%.0f', now))
-    if redis.call('ZCARD', KEYS[k + 2]) > 0 then return 2 end
-  end
+  if redis.call('ZRANGEBYSCORE', KEYS[k + 2], string.format('(%.0f', now), '+inf', 'LIMIT', 0, 1)[1] then return 2 end
   redis.call('SET', KEYS[k], ARGV[a + 4], 'PX', ARGV[a + 1])
   redis.call('DEL', KEYS[k + 1])
   redis.call('PUBLISH', ARGV[1], 'i' .. ARGV[a])

@@ -163,8 +163,9 @@ export class RefusedForNow {
 
   /** A node of a Cluster refuses for good, with MOVED and ASK, where its client does not follow these. */
   static is(error: unknown, client: Pick<RedisClient, 'isCluster'>): boolean {
-    if (!(error instanceof Error) || !FOR_NOW.test(error.message)) return false;
-    return client.isCluster || !ELSEWHERE.test(error.message);
+    if (!(error instanceof Error)) return false;
+    if (client.isCluster && NOT_LOCAL.test(error.message)) return true;
+    return FOR_NOW.test(error.message) && (client.isCluster || !ELSEWHERE.test(error.message));
   }
 
   readonly again = (error: unknown): void => {
@@ -189,6 +190,11 @@ export class RefusedForNow {
 const FOR_NOW =
   /^(Too many Cluster redirections\. Last error: \w+: )?(TRYAGAIN|ASK|MOVED|CLUSTERDOWN|MASTERDOWN|LOADING) /;
 const ELSEWHERE = /^(ASK|MOVED) /;
+/**
+ * What a script gets that has emptied a key of a slot on its way, and looks at it again: the source then takes the key
+ * for one that the target has. Each script may be repeated.
+ */
+export const NOT_LOCAL = /^ERR .*\bscript attempted to access a non local key\b/i;
 /** Milliseconds between two sends. */
 const PAUSE = 50;
 /** How long (ms) a command is repeated: the default of `commandTimeout`. */

@@ -10,7 +10,7 @@ import {
   type ScriptRequest,
   type SentCall,
 } from './script-batch.js';
-import { type PrimarySeeker, type ReadyQueue, RefusedForNow } from './ready-queue.js';
+import { NOT_LOCAL, type PrimarySeeker, type ReadyQueue, RefusedForNow } from './ready-queue.js';
 import type { RedisClient } from './redis-client.js';
 import type { RedisScript, RunScript } from './redis-script.js';
 
@@ -364,9 +364,12 @@ function scriptClient(client: RedisClient): RedisClient {
   }) as Cluster;
 }
 
-/** Whether a node refused a script because some of its keys are at the other node of a slot that is being migrated. */
-function isTryAgain(error: Error): boolean {
-  return error.message.startsWith('TRYAGAIN ');
+/**
+ * Whether a node refused a script because some of its keys are at the other node of a slot that is being migrated; or
+ * ended it where it came to a key that it had emptied itself.
+ */
+function isTryAgain({ message }: Error): boolean {
+  return message.startsWith('TRYAGAIN ') || NOT_LOCAL.test(message);
 }
 
 /** Sends the text of a script that the server does not know. */

@@ -1,7 +1,7 @@
 // The scripts by which a ticket takes a lock, or waits for it.
 
 import { batchOf, redisScript } from '../connection/redis-script.js';
-import { fencingScript, lockAt, QUEUE } from './queue.lua.js';
+import { fencingScript, lockAt, QUEUE, REST } from './queue.lua.js';
 
 /**
  * Takes the lock if it is free and has no waiters: the usual path of every lock. Otherwise hands a free lock to the
@@ -142,7 +142,8 @@ export const REQUEUE = fencingScript(`
 local lock, me, again = ${lockAt('1')}, ARGV[2], ARGV[3]
 if redis.call('GET', lock.key) ~= me then return {-1} end
 ${QUEUE}
-redis.call('DEL', lock.key)
+-- A write that takes no memory: after it, Redis refuses none to the rest.
+redis.call('PEXPIRE', lock.key, ${REST})
 join(lock, again, ARGV[4])
 local ticket, token, count = hand_on(lock, again)
 if ticket == again then return granted(lock, token, count) end

@@ -44,8 +44,10 @@ export const READERS_VALUE = 'readers ';
  * The token is that of a reader which joins now. `until` is when (ms of Redis TIME) the lease of that reader ends. The
  * lock expires with the last of them. Clients that know no readers see a lock that somebody else owns.
  *
- * A rewritten value is deleted first, because a server that is out of memory refuses a SET as the first write of a
- * script, and a reader must be able to renew and to leave.
+ * `store_readers` frees a lock that nobody reads any more. It deletes nothing that it then writes: in a Cluster, the
+ * source of a slot on its way refuses a key that is missing, and the other readers would lose their lock. A server out
+ * of memory refuses a SET as the first write of a script, so PEXPIRE comes first where a reader renews or leaves
+ * (`must`).
  */
 const READERS = `
 local shared = function(value)
@@ -62,13 +64,16 @@ local readers_in = function(value, ticket)
   end
   return string.match(value, '^${READERS_VALUE}(%d+)'), readers, place
 end
-local store_readers = function(key, token, readers)
+local store_readers = function(key, token, readers, must)
   local last, value = 0, {'${READERS_VALUE}' .. token}
   for i, reader in ipairs(readers) do
     last = math.max(last, reader.ends)
     value[i + 1] = string.format('%s=%.0f', reader.ticket, reader.ends)
   end
-  if last > now then redis.call('SET', key, table.concat(value, ' '), 'PX', string.format('%.0f', last - now)) end
+  if last <= now then return redis.call('DEL', key) end
+  local left = string.format('%.0f', last - now)
+  if must then redis.call('PEXPIRE', key, left) end
+  redis.call('SET', key, table.concat(value, ' '), 'PX', left)
 end
 `;
 
@@ -98,6 +103,9 @@ const NEAR = 8;
  * heartbeat of another one may follow.
  */
 const QUEUE_EXPIRY = 4 * WAITER_TTL;
+
+/** The lease (ms) of an owner whose lock is about to be handed on, should the script fail before. */
+export const REST = 1_000;
 
 /** Mints fencing tokens of a lock, as Lua functions, in a `fencingScript`. A lock is a table with its keys. */
 const TOKENS = `
@@ -221,8 +229,8 @@ local writer_waits = function(lock)
   end
 end
 
--- Gives the free lock to a waiter, and sends its process a message unless that process is the caller. If the message
--- reaches nobody, the lock stays free.
+-- Gives the lock to a waiter, and sends its process a message unless that process is the caller. If the message reaches
+-- nobody, nothing is returned, and the lock is as good as free.
 local give = function(lock, ticket, purpose, known)
   local claim, name = parts(purpose)
   redis.call('SET', lock.key, ticket, 'PX', claim)
@@ -231,7 +239,6 @@ local give = function(lock, ticket, purpose, known)
   local others = redis.call('LLEN', lock.queue) - 1
   local rest = ' ' .. token .. ' ' .. count .. ' ' .. claim .. ' ' .. others .. ' ' .. name
   if tell('grant', ticket, rest) > 0 or not counted or known == 'alive' then return token, count end
-  redis.call('DEL', lock.key)
 end
 
 -- Lets waiting readers in together, beside those of \`value\`. One that the message does not reach keeps its place.
@@ -259,15 +266,14 @@ local admit = function(lock, run, caller, value, unreached)
   if next(missed) then
     local reached = {}
     for _, reader in ipairs(readers) do if not missed[reader.ticket] then reached[#reached + 1] = reader end end
-    redis.call('DEL', lock.key)
-    store_readers(lock.key, token, reached)
+    if value or reached[1] then store_readers(lock.key, token, reached, true) end
   end
   return admitted, token, 1
 end
 
--- Gives the free lock to the first waiter that counts as alive: to one writer, or to all readers before the next
--- writer. With \`value\`, readers hold the lock, and only readers come in. A waiter that cannot be reached now keeps
--- its place.
+-- Gives a lock whose owner has left to the first waiter that counts as alive: to one writer, or to all readers before
+-- the next writer. If nobody gets it, it is free. Only then is it deleted: see \`store_readers\`. With \`value\`, readers
+-- hold the lock, and only readers come in. A waiter that cannot be reached now keeps its place.
 local hand_on = function(lock, caller, value)
   local place, unreached, run = 0, {}, {}
   while true do
@@ -275,7 +281,10 @@ local hand_on = function(lock, caller, value)
     local alive, deaf, purpose, reads
     if ticket then alive, deaf, purpose, reads = waiter(lock, ticket) end
     if not ticket then
-      if run[1] then return admit(lock, run, caller, value, unreached) end
+      local admitted, first
+      if run[1] then admitted, first = admit(lock, run, caller, value, unreached) end
+      if admitted then return admitted, first, 1 end
+      if not value then redis.call('DEL', lock.key) end
       return nil
     elseif not alive or alive <= now then
       leave(lock, ticket)
@@ -309,8 +318,10 @@ local hand_on = function(lock, caller, value)
   end
 end
 
+-- pcall: the last waiter may have left the queue, which a Cluster that moves the slot then refuses to look at.
 local granted = function(lock, token, count)
-  return {1, token, count, redis.call('PTTL', lock.key), redis.call('LLEN', lock.queue)}
+  local waiting = redis.pcall('LLEN', lock.queue)
+  return {1, token, count, redis.call('PTTL', lock.key), type(waiting) == 'number' and waiting or 0}
 end
 -- What a reader among the readers is answered.
 local share_of = function(lock, value, ticket)

@@ -1,7 +1,7 @@
 // The scripts of an owner: to free a lock, or have it freed, to keep it for a rest, and to renew its lease.
 
 import { batchOf, redisScript } from '../connection/redis-script.js';
-import { fencingScript, lockAt, QUEUE, READERS_NOW } from './queue.lua.js';
+import { fencingScript, lockAt, QUEUE, READERS_NOW, REST } from './queue.lua.js';
 
 /**
  * Makes the function that takes a ticket out of the readers, and returns whether it was among them, and whether the
@@ -16,8 +16,7 @@ local readers = function()
     if not place then return false end
     local left, last = table.remove(others, place), 0
     for _, reader in ipairs(others) do last = math.max(last, reader.ends) end
-    redis.call('DEL', key)
-    store_readers(key, token, others)
+    store_readers(key, token, others, true)
     return true, last < left.ends
   end
 end
@@ -112,7 +111,8 @@ local lock = ${lockAt('1')}
 local owner = redis.call('GET', lock.key)
 if not owner then return false end
 ${QUEUE}
-redis.call('DEL', lock.key)
+-- A write that takes no memory: after it, Redis refuses none to the rest.
+redis.call('PEXPIRE', lock.key, ${REST})
 local readers = {}
 if shared(owner) then
   for i, reader in ipairs(select(2, readers_in(owner))) do readers[i] = reader.ticket end
@@ -120,7 +120,8 @@ else
   tell('revoked', owner, '')
 end
 for _, reader in ipairs(readers) do tell('revoked', reader, '') end
-hand_on(lock, '')
+-- pcall: a queue or waiters of a foreign type must not keep the lock.
+if not pcall(hand_on, lock, '') and redis.call('GET', lock.key) == owner then redis.call('DEL', lock.key) end
 return readers[1] and readers or owner
 `);
 
@@ -187,8 +188,7 @@ local readers = function()
     local mine = all[place]
     if mine.ends < now + ttl then
       mine.ends = now + ttl
-      redis.call('DEL', key)
-      store_readers(key, token, all)
+      store_readers(key, token, all, true)
     end
     return mine.ends - now
   end

@@ -158,8 +158,8 @@ const LOOK_AT_LATCH = latchScript(
   if ARGV[arg] ~= '' and (l.count == 0 or missing > 0) then
     local time = redis.call('TIME')
     local now = math.floor(time[1] * 1000 + time[2] / 1000)
-    redis.call('ZREMRANGEBYSCORE', l.waiting, '-inf', string.format('%.0f', now))
     redis.call('ZADD', l.waiting, string.format('%.0f', now + ${INTEREST}), ARGV[arg])
+    redis.call('ZREMRANGEBYSCORE', l.waiting, '-inf', string.format('%.0f', now))
     redis.call('PEXPIRE', l.waiting, ${INTEREST})
   end
   return {l.count, missing}
