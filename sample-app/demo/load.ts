@@ -59,9 +59,10 @@ export interface Reply {
  */
 const PATIENCE = 60_000;
 /**
- * The same if there is a reason to send the order again: more than the lease of a lock, which delays healthy shops.
+ * The same if there is a reason to send the order again: more than a process stands still that is frozen until others
+ * have taken its lock. What becomes of its order is then seen, and not the answer to the order that was sent again.
  */
-const PATIENCE_AMID_FAULTS = 4_000;
+const PATIENCE_AMID_FAULTS = 10_000;
 /** Milliseconds before an order is sent for a third time, and so on. */
 const PAUSE = 100;
 /** Milliseconds without an answer until a message is shown, and until the sale is given up. */
@@ -276,12 +277,14 @@ export class OrderClient implements Disposable {
 
   /** Rejects when the connection breaks, or with the reason of the signal. */
   async post(url: string, body: object, signal: AbortSignal): Promise<Reply> {
-    try {
-      return await this.send(url, JSON.stringify(body), signal);
-    } catch (error) {
-      // The shop closed an idle connection just when it was used again: the request has not arrived.
-      if (!(error instanceof StaleConnectionError)) throw error;
-      return this.send(url, JSON.stringify(body), signal);
+    for (;;) {
+      try {
+        return await this.send(url, JSON.stringify(body), signal);
+      } catch (error) {
+        // The shop closed an idle connection just when it was used again: the request has not arrived. So may others be
+        // closed, until a new one is opened.
+        if (!(error instanceof StaleConnectionError)) throw error;
+      }
     }
   }
 

@@ -15,11 +15,16 @@ import { scriptedCache } from '../support/scripted-cache.js';
 type Step = 'invalidate' | 'invalidateTag' | 'deleteMatching' | 'ping';
 
 /** Refuses these steps until `allow` is called. */
-function refuse(store: CacheStore, ...steps: Step[]): { allow(): void } {
+function refuse(store: CacheStore, ...steps: Step[]): { allow(): void; allowAfterNext(): void } {
   const before = steps.map((step) => [step, store[step]] as const);
-  const refusal = () => Promise.reject(new Error('refused'));
+  let last = false;
+  const allow = () => void Object.assign(store, Object.fromEntries(before));
+  const refusal = () => {
+    if (last) allow();
+    return Promise.reject(new Error('refused'));
+  };
   Object.assign(store, Object.fromEntries(steps.map((step) => [step, refusal])));
-  return { allow: () => void Object.assign(store, Object.fromEntries(before)) };
+  return { allow, allowAfterNext: () => void (last = true) };
 }
 
 const THROW = { onRedisError: 'throw' } as const;
@@ -157,9 +162,8 @@ it('at the end of the application they are repeated until the store answers, eve
   await cache.deleteByPrefix('p');
   expect([engine.calls.breaker.isOpen, engine.stats().unconfirmedInvalidations]).toEqual([true, 151]);
   const values = () => Promise.all(keys.map((key) => read.call(store, key)));
-  const stopping = engine.unconfirmed.stop();
-  setTimeout(() => refused.allow(), 100);
-  await stopping;
+  refused.allowAfterNext();
+  await engine.unconfirmed.stop();
   expect(new Set(await values())).toEqual(new Set([null]));
   expect(engine.stats().unconfirmedInvalidations).toBe(0);
   expect(logger.matching(/never confirmed/)).toEqual([]);

@@ -118,7 +118,7 @@ describe('the health of the locks', () => {
   it("is degraded, or down where you say so, while the cache's own Redis does not answer", async () => {
     await using server = await withServer();
     await using values = await withServer();
-    await using app = await start({ redis: server.url, cache: { redis: values.url, commandTimeout: 200 } });
+    await using app = await start({ redis: server.url, cache: { redis: values.url, commandTimeout: '30s' } });
     await app.cache.set('key', 1, { ttl: '1m' });
     expect(await app.check({ slow: '1m' })).toMatchObject(HEALTHY);
     await values.stop();

@@ -19,7 +19,7 @@ export async function startRedisCluster(): Promise<RedisCluster> {
     '--cluster-config-file',
     'nodes.conf',
     '--cluster-node-timeout',
-    '2000',
+    '15000',
   ];
   const servers = await Promise.all(
     [1, 2, 3].map(async () => {

@@ -272,8 +272,8 @@ local admit = function(lock, run, caller, value, unreached)
 end
 
 -- Gives a lock whose owner has left to the first waiter that counts as alive: to one writer, or to all readers before
--- the next writer. If nobody gets it, it is free. Only then is it deleted: see \`store_readers\`. With \`value\`, readers
--- hold the lock, and only readers come in. A waiter that cannot be reached now keeps its place.
+-- the next writer. If nobody gets it, it is free. Only then is it deleted, for the reason that READERS gives. With
+-- \`value\`, readers hold the lock, and only readers come in. A waiter that cannot be reached now keeps its place.
 local hand_on = function(lock, caller, value)
   local place, unreached, run = 0, {}, {}
   while true do

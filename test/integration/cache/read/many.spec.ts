@@ -245,7 +245,9 @@ describe('many keys', () => {
     const keys = Array.from({ length: 20_000 }, (_, index) => `many:${index}`);
     const before = a.stats();
     let others = 0;
-    const done = a.getOrSetMany(keys, load).finally(() => (others = -others));
+    const done = a
+      .getOrSetMany(keys, load, { loaderTimeout: '5m', lock: { lease: '5m' } })
+      .finally(() => (others = -others));
     while (others >= 0 && others < 1_000_000) {
       await a.getOrSet(`other:${others}`, () => 'value');
       others += 1;
@@ -256,7 +258,7 @@ describe('many keys', () => {
     expect(a.stats().breakerOpened).toBe(before.breakerOpened);
     expect(a.stats().unstoredLoads).toBe(before.unstoredLoads);
     expect(-others).toBeGreaterThan(10);
-  }, 60_000);
+  });
 });
 
 describe('what CacheService.inspect shows', () => {

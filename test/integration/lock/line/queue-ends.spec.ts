@@ -16,6 +16,7 @@ import {
   queued,
   server,
   startQueueOnRedis,
+  unreachable,
   waiters,
 } from '../../../support/queue-on-redis.js';
 import { asBusy, asGranted, CLAIM, QueuePeer, TTL } from '../../../support/queue-peer.js';
@@ -293,6 +294,17 @@ describe('tokens', () => {
     expect(range.first).toBeGreaterThanOrEqual(least);
     expect((await b.mint(name, b1))?.first).toBeGreaterThanOrEqual(endOf(range));
   });
+});
+
+it('gives a name that was freed by force to nobody whom no message reaches (R10)', async () => {
+  const b = await peer();
+  asGranted(await b.enqueue(name, b.ticket()));
+  const mute = unreachable();
+  const third = mute.ticket();
+  asBusy(await mute.enqueue(name, third));
+  await b.backend.forceRelease?.({ name });
+  expect(await owner()).toBeNull();
+  expect(await queued()).toEqual([third]);
 });
 
 describe('a server out of memory', () => {
