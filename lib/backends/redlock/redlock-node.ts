@@ -35,6 +35,8 @@ export class RedlockNode {
   trusted = false;
   /** Whether it gave no answer in time, and none since. */
   silent = false;
+  /** Whether it goes on refusing requests, whatever their keys, as far as its last answer says. */
+  refuses = false;
   private closed = false;
   private readonly unsettled = new UnsettledTickets();
   private readonly acquires: ScriptBatch;

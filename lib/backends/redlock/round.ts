@@ -111,6 +111,7 @@ export class Round<Answer> implements Expiring {
       return this.failed(node, new Error('the connection was lost meanwhile'));
     }
     node.answered();
+    node.refuses = false;
     if (!this.over) {
       try {
         tally.add(reply, node);
@@ -127,6 +128,7 @@ export class Round<Answer> implements Expiring {
   failed(node: RedlockNode, error: unknown): void {
     this.open -= 1;
     this.tally.failed?.(node);
+    if (isLasting(node.diagnose(error), { ofKey: false })) node.refuses = true;
     if (!this.over) {
       this.failures.push({ node, error });
       this.decide();
@@ -234,7 +236,10 @@ export interface NodeFailure {
 /** Fewer nodes than a majority answered. Names each of the others with its cause and the remedy. */
 export class NoQuorum extends AggregateError {
   override readonly name = 'NoQuorum';
-  /** Whether the nodes that do not go on refusing are too few. */
+  /**
+   * Whether the nodes that do not go on refusing are too few. Nodes count, too, whose refusal came after this round was
+   * decided, as beside one that is down.
+   */
   readonly lasts: boolean;
 
   constructor({ nodes, size, restarts }: Quorum, failures: readonly NodeFailure[]) {
@@ -244,8 +249,10 @@ export class NoQuorum extends AggregateError {
     });
     const shown = causes.map(({ message }) => message).join(' | ');
     super(causes, `${failures.length} of ${nodes.length} nodes failed, but ${size} must agree: ${shown}`);
-    const refusing = causes.filter((cause) => isLasting(cause, { ofKey: true }));
-    this.lasts = refusing.length > nodes.length - size;
+    const refusing = new Set(nodes.filter(({ refuses }) => refuses));
+    for (const [index, { node }] of failures.entries())
+      if (isLasting(causes[index], { ofKey: true })) refusing.add(node);
+    this.lasts = refusing.size > nodes.length - size;
   }
 }
 

@@ -22,9 +22,14 @@ export class RedisFailure extends ServerFailure {
  * What Redis, and a script of Redis, answers to a command that is renamed or disabled; a proxy answers much the same.
  */
 const UNKNOWN_COMMAND = /(unknown|unsupported)( redis)? command/i;
+/** A right that the ACL user lacks: the answer to a command, and what a script gets that calls one. */
+export const NO_RIGHT = /NOPERM|no permissions|user executing the script|ACL failure/;
 /** Besides those: what a script could not do with what it found. */
-const LASTS = new RegExp(`\\b(NOPERM|WRONGTYPE|CROSSSLOT) |^ERR .*user_script|${UNKNOWN_COMMAND.source}`, 'i');
-const PASSES = /\b(OOM|READONLY|MISCONF|NOREPLICAS|LOADING|MASTERDOWN|CLUSTERDOWN|BUSY)\b/;
+const LASTS = new RegExp(
+  `${NO_RIGHT.source}|\\b(WRONGTYPE|CROSSSLOT) |^ERR .*user_script|${UNKNOWN_COMMAND.source}`,
+  'i',
+);
+const PASSES = /\b(OOM|READONLY|MISCONF|NOREPLICAS|LOADING|MASTERDOWN|CLUSTERDOWN|BUSY|non local key)\b/;
 
 /** The `error` listeners of `ConnectionState`. ioredis prints an error only when there is no listener. */
 const ours = new WeakSet<object>();
@@ -190,7 +195,7 @@ export const REMEDIES: Remedies = [
   [/CERT|SELF_SIGNED|UNABLE_TO_/, 'its certificate is not trusted: give its authority as tls: { ca }'],
   [/WRONGPASS|invalid password/, 'correct username and password'],
   [/NOAUTH|without any password/, 'give username and password, or none if it asks for none'],
-  [/NOPERM|no permissions|user executing the script|ACL failure/, 'grant the ACL user what docs/guide/redis.md lists'],
+  [NO_RIGHT, 'grant the ACL user what docs/guide/redis.md lists'],
   [/READONLY/, 'it is a replica: give the address of the primary, or use Sentinel'],
   [/^OOM|command not allowed when used memory/, 'its memory is full: raise maxmemory, or free memory'],
   [/MISCONF/, 'it cannot write to its disk: see its log'],

@@ -5,7 +5,7 @@ import calculateSlot from 'cluster-key-slot';
 import { BackendRefusal, refusalIn, type Notice } from '../../../contracts/store.js';
 import { addressOf, serverOf } from './connection-options.js';
 import { remedyClause } from '../../failures.js';
-import { REMEDIES, RedisFailure } from './connection-state.js';
+import { NO_RIGHT, REMEDIES, RedisFailure } from './connection-state.js';
 import { isCluster, mastersOf, type RedisCluster, type RedisNode } from './redis-client.js';
 import { redisScript } from './redis-script.js';
 import type { ScriptRunner } from './script-runner.js';
@@ -213,7 +213,6 @@ function keysOn(
 /** How many names are tried at most to find one in a slot of the node. */
 const MOST_NAMES = 2_000;
 
-const REFUSED = /NOPERM|no permissions|user executing the script|ACL failure/;
 const NO_WRITES = /READONLY|OOM|MISCONF|NOREPLICAS/;
 /** A client of a Cluster follows these. */
 const ELSEWHERE = /MOVED|CLUSTERDOWN/;
@@ -276,7 +275,7 @@ class MissingRights {
 
   private note(command: string, text: string): void {
     if (TWO_SLOTS.test(text)) this.ofCluster = text;
-    else if (!REFUSED.test(text)) {
+    else if (!NO_RIGHT.test(text)) {
       if (NO_WRITES.test(text) || (!this.inCluster && ELSEWHERE.test(text))) this.other.add(text);
       else if (!PASSES.test(text)) this.noteRefused(command.toLowerCase(), text);
     } else if (/channel/.test(text)) this.channels = true;

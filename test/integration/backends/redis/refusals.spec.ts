@@ -160,6 +160,31 @@ it('rights that the user loses end the wait of who asks, and of who waits in the
   admin.disconnect();
 });
 
+it.each(['hget', 'pttl', 'time', 'zadd'])('the right to %s, lost within scripts, ends each wait', async (command) => {
+  await using server = await startRedisServer();
+  const admin = new Redis(server.url);
+  await admin.call('ACL', 'SETUSER', 'shop', 'on', '>pw', '~*', '&*', '+@all');
+  const connection = { host: '127.0.0.1', port: server.port, username: 'shop', password: 'pw' };
+  await using app = await startLockApp({ redis: connection, cache: false, commandTimeout: 500 });
+  await using holder = await startLockApp({ redis: server.url, cache: false });
+  const semaphores = app.app.get(SemaphoreService);
+  const held = [
+    await holder.locks.acquire('held', { ttl: '10m' }),
+    await holder.app.get(SemaphoreService).acquire('few', { permits: 1, ttl: '10m' }),
+  ];
+  const waits: Promise<unknown>[] =
+    command === 'zadd'
+      ? [semaphores.acquire('few', { permits: 1, wait: Infinity })]
+      : [app.locks.acquire('held', { wait: Infinity }), app.locks.acquire('held', { wait: Infinity, mode: 'read' })];
+  const all = Promise.allSettled(waits);
+  await eventually(async () => (await admin.exists('lock:{held}:queue', 'semaphore:{few}:queue')) === 1);
+  await admin.call('ACL', 'SETUSER', 'shop', `-${command}`);
+  const reason = expect.objectContaining({ message: expect.stringContaining('grant the ACL user') });
+  expect(await all).toEqual(waits.map(() => ({ status: 'rejected', reason })));
+  for (const each of held) await each.release();
+  admin.disconnect();
+});
+
 describe('a database that the server does not have', () => {
   const REFUSAL = /DB index is out of range.*fewer databases/;
   let server: RedisServer;

@@ -10,6 +10,34 @@ import { eventually } from '../../../support/eventually.js';
 import { type RedlockNodes, startRedlockNodes } from '../../../support/servers/redlock-nodes.js';
 import { openBackend } from '../../../support/open-backend.js';
 
+describe('two of three nodes that go on refusing', () => {
+  it.each(['answers', 'is down'])('end the wait of a call where the third one %s', async (third) => {
+    const nodes = await startRedlockNodes(3);
+    const admins = nodes.servers.map(({ port }) => new Redis(port));
+    const close: (() => unknown)[] = [];
+    try {
+      for (const admin of admins.slice(0, 2)) {
+        await admin.call('ACL', 'SETUSER', 'shop', 'on', '>pw', '~*', '&*', '+@all', '-set');
+      }
+      for (const admin of admins) admin.disconnect();
+      if (third === 'is down') await nodes.servers[2]?.stop();
+      const connections = nodes.servers.map(({ port }, index) =>
+        index < 2 ? { port, username: 'shop', password: 'pw' } : { port },
+      );
+      const services = testServices({ backend: redlock(connections), cache: false, shutdownGrace: 0 });
+      close.push(() => services.close());
+      const acquiring = services.locks.acquire('order', { wait: Infinity });
+      await expect(acquiring).rejects.toMatchObject({
+        code: 'LOCK_BACKEND',
+        message: expect.stringContaining('grant the ACL user'),
+      });
+    } finally {
+      for (const each of close) await each();
+      await nodes.stop();
+    }
+  });
+});
+
 describe('requests', () => {
   const NODES = 3;
 
