@@ -1,3 +1,4 @@
+import { inspect } from 'node:util';
 import { Module, type DynamicModule } from '@nestjs/common';
 import { memory } from '../backends/memory/memory-lock-backend.js';
 import { MemoryRateLimitStore } from '../backends/memory/memory-primitives.js';
@@ -166,9 +167,13 @@ const INJECTED_AS = {
  * Gives an instance that a unit test made with `new` what its decorated methods need: by default, locks and a cache in
  * memory that no other instance uses. To let instances exclude each other, give them the same services.
  *
- * @throws LockConfigError when the instance has no decorated method, or has those of another copy of this package
+ * @throws LockConfigError when the instance has no decorated method, has those of another copy of this package, or is
+ * frozen
  */
 export function wire<T extends object>(instance: T, services: Partial<TestServices> = testServices()): T {
+  if (typeof instance !== 'object' || (instance as unknown) === null) {
+    throw new LockConfigError(`wire() got ${inspect(instance)}; give it an instance of a class with decorated methods`);
+  }
   const needed = Object.entries(INJECTED_AS).filter(([, { property }]) => property in instance);
   if (needed.length === 0) {
     throw new LockConfigError(
@@ -179,7 +184,10 @@ export function wire<T extends object>(instance: T, services: Partial<TestServic
     const foreign = foreignDecoration(instance, injected);
     if (foreign) throw new LockConfigError(twoCopies(`An instance of ${instance.constructor.name}`, foreign.copy));
   }
-  for (const [name, { property }] of needed) Reflect.set(instance, property, services[name as keyof TestServices]);
+  for (const [name, { property }] of needed) {
+    if (Reflect.set(instance, property, services[name as keyof TestServices])) continue;
+    throw new LockConfigError(`An instance of ${instance.constructor.name} is frozen; wire it before`);
+  }
   return instance;
 }
 

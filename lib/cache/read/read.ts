@@ -116,7 +116,7 @@ export class Read {
     this.places = settings.forceFresh ? flights.forced : flights.ordinary;
     this.tags = settings.tags;
     this.startedAt = invalidatedTags.count;
-    this.generation = firstLevel ? firstLevel.generation : 0;
+    this.generation = firstLevel && !settings.strong ? firstLevel.generation : -1;
     this.promise = new Promise((resolve, reject) => {
       this.resolve = resolve;
       this.reject = reject;

@@ -33,6 +33,21 @@ class Shop {
   }
 }
 
+describe('wire', () => {
+  class Locked {
+    @DistributedLock('order:<0>')
+    async take(id: string) {
+      return id;
+    }
+  }
+
+  it('refuses what it cannot give services to', () => {
+    expect(() => wire(Object.freeze(new Locked()))).toThrow('An instance of Locked is frozen; wire it before');
+    expect(() => wire(null as unknown as object)).toThrow('wire() got null; give it an instance of a class');
+    expect(() => wire(new Map())).toThrow('An instance of Map has no method with a decorator of nest-redis-lock');
+  });
+});
+
 describe('the functions of a decorator', () => {
   const key = function (this: Shop, id: string): string {
     return `${this.name}:${id}`;

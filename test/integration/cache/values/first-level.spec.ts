@@ -225,6 +225,17 @@ describe('the truth of a first level', () => {
   startRedis();
 
   describe('The first level', () => {
+    it('has no value that a strong read has loaded or found', async () => {
+      using scripted = scriptedCache({ l1: {} });
+      const { cache, engine } = scripted;
+      const strong = { consistency: 'strong' } as const;
+      expect(await cache.getOrSet('k', () => 'value', strong)).toBe('value');
+      expect(await cache.getOrSet('k', () => 'another', strong)).toBe('value');
+      expect(engine.firstLevel?.get('k')).toBeUndefined();
+      expect(await cache.getOrSet('k', () => 'another')).toBe('value');
+      expect(engine.firstLevel?.get('k')?.value).toBe('value');
+    });
+
     it('is not asked by get where reads are strong', async () => {
       const store = memoryCacheStore();
       const listen = store.listen.bind(store);
