@@ -24,7 +24,7 @@ import {
   type LatchOptions,
   type LatchWaitOptions,
 } from './latch-options.js';
-import { LatchWatch, type LatchWaiter } from './latch-watch.js';
+import { LatchWatch, type LatchWaiter, READING } from './latch-watch.js';
 
 /**
  * Lets calls wait until a number of others have arrived, over all processes. A latch opens once and stays open until
@@ -92,7 +92,7 @@ export class CountDownLatch {
    */
   async count(key: string, options: LatchOptions = {}): Promise<number | null> {
     const name = nameOf(key);
-    const state = await this.call('reading of latch', name, latchBackend(options), (store) => store.look(name));
+    const state = await this.call(READING, name, latchBackend(options), (store) => store.look(name));
     return state?.remaining ?? null;
   }
 
@@ -130,11 +130,19 @@ export class CountDownLatch {
       };
       const refuse = () =>
         giveUp(failure ?? new LatchTimeoutError(name, { waited: performance.now() - startedAt, remaining }), 'backend');
-      // The first look decides, even if its answer comes later than the end of the wait.
+      // The first look decides, even if its answer comes later than the end of the wait, by one `commandTimeout` at
+      // most: it may have to wait for another look to end.
       let [looked, timeIsUp] = [false, wait === 0];
+      const { calls } = watch;
+      const { commandTimeout, limits } = calls;
+      const tooLate = () => {
+        failure ??= calls.gaveUp(READING, name, `no answer within ${commandTimeout} ms`);
+        refuse();
+      };
       const expire = () => {
         timeIsUp = true;
         if (looked) refuse();
+        else timeout = limits.start(commandTimeout, { expire: tooLate });
       };
       const told = () => {
         looked = true;
@@ -153,13 +161,14 @@ export class CountDownLatch {
         failed: (error) => {
           failure = error;
           // Nobody waits for it to change its mind.
-          timeIsUp ||= watch.calls.goesOnRefusing(error);
+          timeIsUp ||= calls.goesOnRefusing(error);
           told();
         },
       };
       const cancel = () => giveUp(shuttingDown(watch, name), 'shutdown');
       const abortion = signal && listenToAbort(signal, () => giveUp(signal.reason, 'aborted'));
-      if (wait > 0 && wait !== Infinity) timeout = this.timeouts.start(wait, { expire });
+      if (wait === 0) expire();
+      else if (wait !== Infinity) timeout = this.timeouts.start(wait, { expire });
       this.cancels.add(cancel);
       watch.add(name, waiter);
     });

@@ -7,6 +7,9 @@ import type { PrimitiveCalls, PrimitiveHome } from '../runtime.js';
 /** How often (ms) a process looks at a latch that it waits for: what a lost message costs. */
 const PERIOD = 1_000;
 
+/** What a look is in errors. */
+export const READING = 'reading of latch';
+
 /** What waits for a latch. */
 export interface LatchWaiter {
   opened(): void;
@@ -81,7 +84,7 @@ export class LatchWatch {
       for (const waiter of asking) if (watched.waiters.has(waiter)) tell(waiter);
     };
     this.calls
-      .run('reading of latch', name, () => this.store.look(name, this.process))
+      .run(READING, name, () => this.store.look(name, this.process))
       .then(
         (state) => {
           if (state?.remaining === 0) this.open(name);

@@ -3,7 +3,7 @@ import { semaphoreChannels, type SemaphoreCall, type SemaphoreFailed } from '../
 import { listenToAbort } from '../../timing/abort-listeners.js';
 import { type Expiring, mayEnd, mustNotEnd, type Timeout } from '../../timing/clock.js';
 import { LinkedList, Place } from '../../timing/brief-collections.js';
-import { HeldPermit, type PermitTurn } from './held-permit.js';
+import { ACQUISITION, HeldPermit, type PermitTurn } from './held-permit.js';
 import { PermitBid } from './permit-bid.js';
 import { callOf, publishAcquired, publishRefusal } from './permit-events.js';
 import type { PermitSource } from './permit-source.js';
@@ -266,7 +266,8 @@ export class PermitCall extends Place implements Expiring {
     this.triesOnce = wait === 0;
     mustNotEnd();
     if (signal) this.abortion = listenToAbort(signal, () => this.refuse(signal.reason, 'aborted'));
-    if (wait > 0 && wait !== Infinity) this.timeout = source.timeouts.start(wait, this);
+    if (this.triesOnce) this.bound();
+    else if (wait !== Infinity) this.timeout = source.timeouts.start(wait, this);
     if (semaphoreChannels.attempt.hasSubscribers) semaphoreChannels.attempt.publish({ call: this.call, wait });
   }
 
@@ -275,7 +276,20 @@ export class PermitCall extends Place implements Expiring {
   }
 
   expire(): void {
+    const { calls } = this.source;
+    if (this.overdue) {
+      const why = `no answer within ${calls.commandTimeout} ms`;
+      return this.refuse(calls.gaveUp(ACQUISITION, this.name, why), 'backend');
+    }
     this.line?.expired(this);
+    if (!this.over) this.bound();
+  }
+
+  /** What is under way still decides, for one `commandTimeout`: a request, or a grant that has to be renewed. */
+  private bound(): void {
+    const { limits, commandTimeout } = this.source.calls;
+    this.overdue = true;
+    this.timeout = limits.start(commandTimeout, this);
   }
 
   /** It is the next to hold the permits of the turn, and keeps the process alive for as long as it does. */

@@ -18,6 +18,43 @@ import { Gate } from '../../support/gate.js';
 import { semaphoresWith, startLockServices } from '../../support/lock-services.js';
 import { bare } from '../../support/open-backend.js';
 
+describe('a call for a permit', () => {
+  const clock = new DrivenClock();
+  beforeEach(() => clock.start());
+  afterEach(() => clock.stop());
+
+  it.each([0, 300])(
+    'ends a call one commandTimeout after its wait of %i ms, also where its grant is renewed first',
+    async (wait) => {
+      const late = async <T>(answer: T): Promise<T> => {
+        await new Promise((resolve) => setTimeout(resolve, 700));
+        return answer;
+      };
+      const released: string[] = [];
+      await using app = await semaphoresWith(
+        (inner) => ({
+          acquire: async (request) => {
+            const answer = await late(await inner.acquire(request));
+            return answer.status === 'granted' ? { ...answer, remaining: 100 } : answer;
+          },
+          renew: async (request) => late(await inner.renew(request)),
+          release: (request) => {
+            released.push(request.ticket);
+            return inner.release(request);
+          },
+        }),
+        { commandTimeout: 1_000 },
+      );
+      const began = performance.now();
+      const call = app.semaphores.acquire('late', { permits: 1, wait });
+      await expect(clock.settle(call)).rejects.toMatchObject({ code: 'PRIMITIVE_BACKEND' });
+      expect(performance.now() - began).toBeLessThanOrEqual(wait + 1_000 + 10);
+      await clock.eventually(() => released.length > 0);
+      await clock.eventually(async () => (await app.semaphores.available('late', { permits: 1 })) === 1);
+    },
+  );
+});
+
 describe('a call that waits for a latch', () => {
   it('goes on waiting after a message about an earlier latch of the same name', async () => {
     const backend = memory() as LockBackend & PrimitiveStoreProvider;
@@ -108,6 +145,35 @@ describe('a call that waits for a latch', () => {
     const second = latch.await('look', { wait: 0 });
     answered.open();
     await Promise.all([first, second]);
+  });
+
+  it('ends one commandTimeout after its wait, also behind a look of another call', async () => {
+    const clock = new DrivenClock();
+    clock.start();
+    try {
+      const backend = memory() as LockBackend & PrimitiveStoreProvider;
+      const inner = backend.openPrimitiveStores(undefined);
+      const look = async (name: string, process?: string) => {
+        const state = await inner.latches.look(name, process);
+        await new Promise((resolve) => setTimeout(resolve, 700));
+        return state;
+      };
+      backend.openPrimitiveStores = () => ({ ...inner, latches: { ...inner.latches, look } });
+      await using app = await startLockServices({ backend, commandTimeout: 1_000 });
+      const latch = new CountDownLatch(new PrimitiveRuntime(app.backends));
+      await latch.define('slow', { count: 1, ttl: '10m' });
+      const left = new AbortController();
+      const first = Promise.allSettled([latch.await('slow', { wait: '5m', signal: left.signal })]);
+      await clock.pass(10);
+      const began = performance.now();
+      const second = latch.await('slow', { wait: 0 });
+      await expect(clock.settle(second)).rejects.toMatchObject({ code: 'PRIMITIVE_BACKEND' });
+      expect(performance.now() - began).toBeLessThanOrEqual(1_010);
+      left.abort();
+      await first;
+    } finally {
+      clock.stop();
+    }
   });
 
   it('refuses each call once the application has ended', async () => {
