@@ -44,11 +44,11 @@ export async function storeValue(
 
 /** Adds to the number under the key, and returns the sum. @throws CacheConfigError when the value is not a number */
 export async function addToNumber(engine: CacheEngine, key: string, by: number, ttl: number): Promise<number> {
-  const { calls, local, stepOrder, unconfirmed } = engine;
+  const { calls, local, stepOrder } = engine;
   local.forget(key);
   try {
     return await stepOrder.run([{ resource: keyResource(key), mode: 'increment' }], async () => {
-      if (unconfirmed.size > 0) await unconfirmed.settle(key);
+      if (hasDeletions(engine)) await endDeletions(engine, key);
       return calls.run('increment', key, () => calls.store.increment({ key, by, ttl }));
     });
   } catch (error) {
@@ -60,6 +60,19 @@ export async function addToNumber(engine: CacheEngine, key: string, by: number, 
   } finally {
     local.forget(key);
   }
+}
+
+/** Ends the deletions that come before a change of what is stored under the key. @throws CacheBackendError */
+async function endDeletions(
+  { invalidations, matchingDeletions, unconfirmed }: CacheEngine,
+  key: string,
+): Promise<void> {
+  if (unconfirmed.size > 0) await unconfirmed.settle(key);
+  await matchingDeletions.overtake(key, () => invalidations.deleteWithin(key));
+}
+
+function hasDeletions({ matchingDeletions, unconfirmed }: CacheEngine): boolean {
+  return unconfirmed.size > 0 || matchingDeletions.areUnderWay;
 }
 
 /** Deletes the value and returns it, if it is fresh. */
@@ -173,7 +186,7 @@ class ValueWrite {
     try {
       return await stepOrder.run(accesses, async () => {
         if (go) await go;
-        if (ifAbsent && engine.unconfirmed.size > 0) await engine.unconfirmed.settle(key);
+        if (ifAbsent && hasDeletions(engine)) await endDeletions(engine, key);
         if (await this.send(ifAbsent)) return true;
         const over = ifAbsent ? await this.outdated() : undefined;
         return over !== undefined && this.send(true, over);

@@ -10,6 +10,7 @@ import { Envelopes, NO_COMPRESSION, typedSerializer } from '../../lib/cache/valu
 import type { UnkeptClasses } from '../../lib/cache/values/unkept-classes.js';
 import { CacheBackendError } from '../../lib/errors/cache-errors.js';
 import { eventually } from '../support/eventually.js';
+import { Gate } from '../support/gate.js';
 import { scriptedCache } from '../support/scripted-cache.js';
 
 type Step = 'invalidate' | 'invalidateTag' | 'deleteMatching' | 'ping';
@@ -149,6 +150,30 @@ it('a deletion that looks at every key is tried again as soon as the store is ba
   const back = new Promise<void>((resolve) => engine.calls.whenBack(resolve));
   await back;
   await eventually(() => engine.stats().unconfirmedInvalidations === 0, { within: 1_000, every: 1 });
+});
+
+it('a deletion by prefix keeps what is set and counted while it runs, and deletes what was there before', async () => {
+  using scripted = scriptedCache();
+  const { cache, store } = scripted;
+  const swept = new Gate();
+  const { deleteMatching } = store;
+  store.deleteMatching = async (request) => {
+    await swept.opened;
+    return deleteMatching.call(store, request);
+  };
+  await cache.set('p:old', 'old');
+  await cache.set('p:count', 7);
+  await cache.set('p:untouched', 'old');
+  const deletion = cache.deleteByPrefix('p:');
+  expect(await cache.setIfAbsent('p:new', 'first')).toBe(true);
+  expect(await cache.setIfAbsent('p:new', 'second')).toBe(false);
+  expect(await cache.setIfAbsent('p:old', 'first')).toBe(true);
+  const add = () => cache.incr('p:count', { ttl: '1m' });
+  expect(new Set(await Promise.all([add(), add(), add()]))).toEqual(new Set([1, 2, 3]));
+  swept.open();
+  await deletion;
+  const values = await cache.mget(['p:new', 'p:old', 'p:count', 'p:untouched']);
+  expect(values).toEqual(['first', 'first', 3, undefined]);
 });
 
 it('at the end of the application they are repeated until the store answers, even with an open breaker', async () => {

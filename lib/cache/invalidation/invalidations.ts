@@ -88,6 +88,11 @@ export class Invalidations {
     return outcomes.filter(({ found }) => found).length;
   }
 
+  /** Deletes the value of the key within a step of that key. @throws CacheBackendError */
+  async deleteWithin(key: string): Promise<void> {
+    throwFirst([await this.confirm(this.deletion({ key }))]);
+  }
+
   /** Deletes the value of the key in the background: a step that was to replace it may have failed. */
   deleteLater(key: string): void {
     this.unconfirmed.add(this.deletion({ key }));
@@ -198,8 +203,9 @@ export class Mutations {
 
 /** Deletes values by a prefix or a pattern of their keys; takes as many steps as the store has keys. */
 export class MatchingDeletions {
-  /** For each deletion under way, the keys that were stored since it began. */
-  private readonly storedMeanwhile = new Set<Set<string>>();
+  /** For each deletion under way, the keys that were stored since it began, and what it deletes. */
+  private readonly underWay = new Map<Set<string>, (key: string) => boolean>();
+  private readonly overtaking = new Map<string, Promise<void>>();
 
   constructor(
     private readonly calls: StoreCalls,
@@ -225,7 +231,7 @@ export class MatchingDeletions {
       publishInvalidate({ matching: 'prefix' in match ? match.prefix : match.pattern });
     }
     this.local.forgetMatching(matches);
-    this.storedMeanwhile.add(stored);
+    this.underWay.set(stored, matches);
     try {
       await this.stepOrder.afterMatching((resource) => matches(keyOfResource(resource)));
       return await this.calls.runLong(what, () => store.deleteMatching(request));
@@ -236,14 +242,33 @@ export class MatchingDeletions {
       if (failOpen) return 0;
       throw new CacheBackendError(`Cache: ${what} failed and is repeated: ${textOf(error)}`, [], error);
     } finally {
-      this.storedMeanwhile.delete(stored);
+      this.underWay.delete(stored);
       this.local.forgetMatching(matches);
     }
   }
 
+  get areUnderWay(): boolean {
+    return this.underWay.size > 0;
+  }
+
   /** Makes the deletions under way keep the value that is stored under the key from now on. */
   spare(key: string): void {
-    for (const stored of this.storedMeanwhile) stored.add(key);
+    for (const stored of this.underWay.keys()) stored.add(key);
+  }
+
+  /**
+   * Before a change of what is stored under the key: a deletion under way may have yet to delete that, and is to keep
+   * what comes of the change. So `remove` deletes it now.
+   */
+  async overtake(key: string, remove: () => Promise<void>): Promise<void> {
+    let removal = this.overtaking.get(key);
+    if (!removal) {
+      if (![...this.underWay].some(([stored, matches]) => matches(key) && !stored.has(key))) return;
+      this.spare(key);
+      removal = remove().finally(() => this.overtaking.delete(key));
+      this.overtaking.set(key, removal);
+    }
+    await removal;
   }
 }
 

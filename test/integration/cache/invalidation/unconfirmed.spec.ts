@@ -262,7 +262,7 @@ describe('a set that comes late', () => {
     const keys = Array.from({ length: 30 }, (_, index) => `k:${index}`);
     const cluster = await startRedisCluster();
     const client = cluster.client();
-    const app = await openCache({ redis: client, cache: { commandTimeout: '2s' } });
+    const app = await openCache({ redis: client, cache: { commandTimeout: '30s' } });
     await Promise.all(keys.map((key) => app.cache.set(key, key, { onRedisError: 'throw' })));
     expect(await app.cache.mget(keys)).toEqual(keys);
     await app.close();
