@@ -19,7 +19,7 @@ import type { Envelopes } from '../values/envelope.js';
 import type { FirstLevel } from '../values/first-level.js';
 import type { BatchParticipant } from './batch-load.js';
 import type { Read } from './read.js';
-import { beginningOf, isFresh, type FoundValue, type StoredValues } from './stored-values.js';
+import { beginningOf, callerValue, isFresh, type FoundValue, type StoredValues } from './stored-values.js';
 
 /** What the reads of one cache use to load values. */
 export interface FillContext {
@@ -99,7 +99,7 @@ export class Fill implements LoadCaller {
     const { context, key, loader, settings } = read;
     const { softTimeout } = settings;
     if (lease && stale && softTimeout > 0) this.soft = setTimeout(() => this.endEarly(stale), softTimeout);
-    const load = new Load(context.loads, key, settings, stale?.value, this, lease);
+    const load = new Load(context.loads, key, settings, stale && callerValue(stale), this, lease);
     read.caller.runInAsyncScope(() => load.start(loader));
   }
 
@@ -309,17 +309,15 @@ export class Refresher {
     );
   }
 
-  private async load(
-    key: string,
-    loader: Loader<unknown>,
-    settings: EntrySettings,
-    { data, entry, value }: FoundValue,
-  ): Promise<void> {
+  private async load(key: string, loader: Loader<unknown>, settings: EntrySettings, found: FoundValue): Promise<void> {
+    const { data, entry } = found;
     const replaces = data ? beginningOf(data) : entry && this.envelopes.headOf(entry);
     const outcome = await this.leases.take(key, settings, { replaces, waits: false });
     if (outcome instanceof LoadLease) {
       await new Promise((resolve, reject) => {
-        new Load(this.loads, key, settings, value, { done: resolve, failed: reject }, outcome).start(loader);
+        new Load(this.loads, key, settings, callerValue(found), { done: resolve, failed: reject }, outcome).start(
+          loader,
+        );
       });
     } else if (outcome.status !== 'hit') return;
     this.firstLevel?.delete(key);

@@ -208,7 +208,7 @@ export class FirstLevelReads {
   ): Promise<unknown> {
     const revived = await this.context.values.revive(key, revive, kept.value);
     if (!revived) return this.secondLevel.read(key, loader, settings, participant);
-    this.hit(key, loader, settings, kept, participant);
+    this.hit(key, loader, settings, { entry: kept.entry, value: revived.value }, participant);
     return revived.value;
   }
 

@@ -19,6 +19,11 @@ export interface FoundValue {
   readonly staleSince?: number;
 }
 
+/** What callers and loaders get of it. */
+export function callerValue({ revived, value }: FoundValue): unknown {
+  return revived ? revived.value : value;
+}
+
 /** A result of `revive`, which may be `undefined` itself. */
 export interface Revived {
   readonly value: unknown;

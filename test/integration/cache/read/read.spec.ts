@@ -233,6 +233,19 @@ describe('what is stored', () => {
       expect((await read(cache, 'revived later', 0, { revive })).value).toBe(2);
   });
 
+  it.each([
+    ['behind whom the caller waits', { softTimeout: '1m' }],
+    ['of a refresh', { softTimeout: 0 }],
+  ] as const)('is revived for the loader %s', async (what, soft) => {
+    const key = `revived stale ${what}`;
+    await read(plain, key, 1, { ttl: 1, staleTtl: '1m' });
+    const options = { staleTtl: '1m', revive: (stored: unknown) => ({ revived: stored }), ...soft } as const;
+    const loaded = new Promise((resolve) => {
+      void plain.getOrSet(key, async ({ stale }) => (resolve(stale), stale), options);
+    });
+    expect(await loaded).toEqual({ revived: 1 });
+  });
+
   it('is not the fallback for a loader that fails where it cannot be revived', async () => {
     await read(plain, 'unrevivable stale', 1, { ttl: 1, staleTtl: '1m' });
     const options = { staleTtl: '1m', softTimeout: '1s', revive: () => BigInt('x') } as const;
