@@ -156,6 +156,20 @@ describe('stored values', () => {
     ]);
   });
 
+  it('a whole number that set stores is digits for incr, which no serializer sees; in an object, it is not', async () => {
+    const hidden: CacheSerializer = {
+      serialize: (value) => Buffer.from(JSON.stringify(value)).toString('base64'),
+      deserialize: (data) => JSON.parse(Buffer.from(data.toString(), 'base64').toString()) as unknown,
+    };
+    await using instance = await onRedis({ serializer: hidden });
+    await instance.cache.set('whole', 41);
+    await instance.cache.set('within', { card: 4_111_111 });
+    expect(await redis.get('cache:whole')).toBe('41');
+    expect(await redis.get('cache:within')).not.toContain('4111111');
+    expect(await instance.cache.incr('whole', { ttl: '1m' })).toBe(42);
+    expect(await instance.cache.get('within')).toEqual({ card: 4_111_111 });
+  });
+
   describe('a value of another serializer', () => {
     const wrapped: CacheSerializer = {
       serialize: (value) => JSON.stringify({ json: value }),
