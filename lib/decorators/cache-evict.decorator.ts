@@ -1,7 +1,7 @@
 import { Logger } from '@nestjs/common';
-import { isObservable } from 'rxjs';
 import type { CacheService } from '../cache/cache.service.js';
 import type { InvalidateOptions } from '../cache/operations.js';
+import { streamKindOf } from '../cache/values/unkept-classes.js';
 import { CacheKeyError, CacheConfigError } from '../errors/cache-errors.js';
 import { LimitedLog, textOf } from '../errors/limited-log.js';
 import { oneOf, trueOrFalse } from '../options/checks.js';
@@ -58,6 +58,7 @@ const moment = oneOf<EvictMoment>('after', 'before', 'both');
  * @throws CacheBackendError when Redis fails and `onRedisError` is `'throw'`; with `when: 'after'`, the method has
  * succeeded
  * @throws CacheKeyError when the arguments make no valid key; the method did not run
+ * @throws CacheConfigError when the result is a stream, whose work would end after the eviction
  * @throws CacheNotWiredError when Nest did not create the instance
  */
 export function CacheEvict<
@@ -115,6 +116,7 @@ interface EvictingMethod {
 
 /** Runs the method, and deletes what it makes out of date. */
 class CacheEvictInterceptor implements MethodInterceptor {
+  readonly withoutResult = 'the client has its answer before the values are evicted';
   private readonly logger = new LimitedLog(new Logger('RedisLock'));
 
   constructor(private readonly method: EvictingMethod) {}
@@ -124,14 +126,16 @@ class CacheEvictInterceptor implements MethodInterceptor {
     const cache = serviceOf(CACHE, call);
     const evict = this.evictionOf(cache, call);
     if (when !== 'after') await evict();
+    let kind: string | undefined;
     try {
       const result = await call.proceed();
-      if (isObservable(result)) throw notBegun(call);
+      kind = streamKindOf(result);
+      if (kind !== undefined) throw readLater(call, kind);
       if (when !== 'before') await onceCommitted(cache, call, evict);
       return result;
     } catch (error) {
-      // If the eviction itself failed, a second one does no harm.
-      if (when === 'both') await evict().catch((reason: unknown) => this.warn(call, reason));
+      // If the eviction itself failed, a second one does no harm. What makes a stream may have written already.
+      if (when === 'both' || kind !== undefined) await evict().catch((reason: unknown) => this.warn(call, reason));
       throw error;
     }
   }
@@ -156,8 +160,9 @@ class CacheEvictInterceptor implements MethodInterceptor {
   }
 }
 
-function notBegun({ name }: MethodCall): CacheConfigError {
+function readLater({ name }: MethodCall, kind: string): CacheConfigError {
   return new CacheConfigError(
-    `${name} returned an Observable: its work begins after the eviction; return a promise, as of lastValueFrom()`,
+    `${name} returned ${kind}, whose work may run after the eviction, while it is read; read it to its end and return ` +
+      'its content, as by lastValueFrom()',
   );
 }

@@ -40,7 +40,7 @@ export interface CachePutOptions
  *
  * @throws CacheBackendError when Redis fails and `onRedisError` is `'throw'`; the method has succeeded
  * @throws CacheKeyError when the arguments make no valid key; the method did not run
- * @throws CacheConfigError when the value is a stream; the method has then run
+ * @throws CacheConfigError when the result or the value is a stream; the method has then run
  * @throws CacheNotWiredError when Nest did not create the instance
  */
 export function CachePut<
@@ -86,6 +86,8 @@ interface PuttingMethod {
 
 /** Runs the method, and stores its result. */
 class CachePutInterceptor implements MethodInterceptor {
+  readonly withoutResult = 'there is no result to store';
+
   constructor(private readonly method: PuttingMethod) {}
 
   async interceptPromise(call: MethodCall): Promise<unknown> {
@@ -96,13 +98,19 @@ class CachePutInterceptor implements MethodInterceptor {
     const key = puts ? this.method.keyOf(call) : this.keyIfAny(call);
     const tags = puts ? tagsOf?.(call) : undefined;
     const result = await call.proceed();
-    if (key === undefined) return result;
+    const kind = streamKindOf(result);
+    if (key === undefined) {
+      if (kind !== undefined) throw readOnce(call, kind);
+      return result;
+    }
     let toStore: { readonly value: unknown } | undefined;
     try {
+      // What it writes while it is read, it would write after the value is stored.
+      if (kind !== undefined) throw readOnce(call, kind);
       if (puts && !cacheOption.decision('unless', unless?.call(call.instance, result, ...call.args))) {
         const stored = value ? await value.call(call.instance, result, ...call.args) : result;
-        const kind = streamKindOf(stored);
-        if (kind !== undefined) throw readOnce(call, kind);
+        const storedKind = streamKindOf(stored);
+        if (storedKind !== undefined) throw readOnce(call, storedKind);
         toStore = { value: stored };
       }
     } finally {

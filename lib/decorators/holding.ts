@@ -3,6 +3,7 @@ import { finished } from 'node:stream/promises';
 import { types } from 'node:util';
 import { StreamableFile } from '@nestjs/common';
 import { EMPTY, from, isObservable, Observable, of, ReplaySubject, takeUntil, type Subscriber } from 'rxjs';
+import { isResponse } from '../cache/values/unkept-classes.js';
 import type { HttpError } from '../errors/http-error.js';
 import { isThrown } from '../errors/limited-log.js';
 import type { LockTimeoutError } from '../errors/lock-errors.js';
@@ -163,7 +164,7 @@ class HoldingInterceptor<
         if (typeof result !== 'object') return result;
         const stream = nodeStreamOf(result);
         if (stream) await untilNodeStreamCloses(stream, held, () => handOver(result));
-        else if (isReadLater(result)) throw this.readLater(call);
+        else if (isReadLater(result)) throw this.readLater(call, result);
         return result;
       });
       if (!began) throw mockedService(this.holding.injected, call);
@@ -187,10 +188,10 @@ class HoldingInterceptor<
     });
   }
 
-  private readLater({ name }: MethodCall): Error {
+  private readLater({ name }: MethodCall, result: object): Error {
     return new this.holding.injected.ConfigError(
-      `${name} resolved to an iterable, which its caller reads after the ${this.holding.noun} is released; read it to its end and return ` +
-        `its content, or return Readable.from(iterable): a Node.js Readable keeps the ${this.holding.noun} until it has ended`,
+      `${name} resolved to ${kindOf(result)}, which its caller reads after the ${this.holding.noun} is released; read it to its end and return ` +
+        `its content, or return Readable.from(it): a Node.js Readable keeps the ${this.holding.noun} until it has ended`,
     );
   }
 }
@@ -247,9 +248,9 @@ export async function proceedToEnd({ ConfigError }: InjectedService<unknown>, ca
       `${call.name} returned an Observable, so that nothing of it has run; return a promise, as of firstValueFrom()`,
     );
   }
-  if (!isReadLater(result)) return result;
+  if (!(result instanceof StreamableFile) && !isReadLater(result)) return result;
   throw new ConfigError(
-    `${call.name} resolved to an iterable, which runs while its caller reads it; read it to its end and return its content`,
+    `${call.name} resolved to ${kindOf(result)}, which runs while its caller reads it; read it to its end and return its content`,
   );
 }
 
@@ -307,8 +308,14 @@ function nodeStreamOf(result: unknown): Readable | undefined {
   return stream instanceof Readable ? stream : undefined;
 }
 
-/** Whether the values are made while the result is read: a generator or another async iterable. */
-function isReadLater(result: unknown): boolean {
+/** Whether the values are made while the result is read: a generator, another async iterable, or a body of `fetch`. */
+function isReadLater(result: unknown): result is object {
   if (typeof result !== 'object' || result === null) return false;
+  if (isResponse(result)) return (result as Response).body !== null;
   return types.isGeneratorObject(result) || Symbol.asyncIterator in result;
+}
+
+function kindOf(result: object): string {
+  if (result instanceof StreamableFile) return 'a StreamableFile';
+  return isResponse(result) ? 'a Response' : 'an iterable';
 }

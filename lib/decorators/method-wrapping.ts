@@ -35,6 +35,8 @@ export interface MethodInterceptor {
    * It cannot stand on a route handler that answers by `@Res()` or `@Next()`: nobody would send the value.
    */
   readonly mayAnswer?: string | undefined;
+  /** What goes wrong on a route handler that answers by `@Res()` or `@Next()`, for an interceptor that needs its result. */
+  readonly withoutResult?: string;
   /** For a method that returns a promise. */
   interceptPromise(call: MethodCall): Promise<unknown>;
   /** For a method that is declared to return an Observable. Absent if the decorator cannot stand on such a method. */
@@ -63,8 +65,7 @@ export function methodName(target: object, key: string | symbol): string {
  * Wraps the decorated method.
  *
  * @throws the decorator's ConfigError when it stands on anything else, or on a route handler that answers by `@Res()`
- * or
- *   `@Next()`, where the interceptor may answer a call with a value
+ * or `@Next()`, where the interceptor may answer a call with a value, or needs the handler's
  */
 export function wrapMethod(
   decorator: DecoratorKind,
@@ -78,6 +79,8 @@ export function wrapMethod(
   const original = requireMethod(decorator, name, target, descriptor);
   const isOwnAnswer = answersItself(target.constructor, key);
   if (isOwnAnswer && interceptor.mayAnswer !== undefined) throw unanswered(decorator, name, interceptor.mayAnswer);
+  if (isOwnAnswer && interceptor.withoutResult !== undefined)
+    throw ownAnswerRefused(decorator, name, interceptor.withoutResult);
   const returnsObservable = isObservableType(Reflect.getMetadata('design:returntype', target, key));
   if (returnsObservable && !interceptor.interceptObservable) {
     throw new decorator.ConfigError(
@@ -120,9 +123,13 @@ export function noteBackend(
 }
 
 /** `call` names the calls of a handler with `@Res()` or `@Next()` that nobody would answer. */
-function unanswered({ name, ConfigError }: DecoratorKind, method: string, call: string): Error {
+function unanswered(decorator: DecoratorKind, method: string, call: string): Error {
+  return ownAnswerRefused(decorator, method, `${call} would never be answered`);
+}
+
+function ownAnswerRefused({ name, ConfigError }: DecoratorKind, method: string, consequence: string): Error {
   return new ConfigError(
-    `@${name} stands on ${method}, which answers by @Res() or @Next(), so that ${call} would never be answered; ` +
+    `@${name} stands on ${method}, which answers by @Res() or @Next(), so that ${consequence}; ` +
       'return the body, and set headers by @Res({ passthrough: true })',
   );
 }

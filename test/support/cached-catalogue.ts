@@ -151,6 +151,16 @@ class Catalogue {
     return { saved: product };
   }
 
+  @CachePut('product:<0>', { value: () => 'value' })
+  async putValue(_id: number, make: () => unknown): Promise<unknown> {
+    return make();
+  }
+
+  @CachePut('product:<0>', { condition: () => false })
+  async putNever(_id: number, make: () => unknown): Promise<unknown> {
+    return make();
+  }
+
   @CachePut('product:<0>')
   async putChanged(id: unknown, make: () => unknown): Promise<unknown> {
     calls.push(`putChanged ${String(id)}`);

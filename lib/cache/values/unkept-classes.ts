@@ -122,7 +122,12 @@ export function streamKindOf(result: unknown): string | undefined {
   if (typeof result !== 'object' || result === null) return undefined;
   if (isObservable(result)) return 'an Observable';
   if (result instanceof StreamableFile) return 'a StreamableFile';
-  if (result instanceof Response) return 'a Response';
+  if (isResponse(result)) return 'a Response';
   if (Symbol.iterator in result && 'next' in result) return 'an iterator';
   return result instanceof Stream || Symbol.asyncIterator in result ? 'a stream' : undefined;
+}
+
+/** Of `fetch`, also of the packages undici and node-fetch, which have classes of their own. */
+export function isResponse(result: object): boolean {
+  return result instanceof Response || Object.prototype.toString.call(result) === '[object Response]';
 }

@@ -29,6 +29,16 @@ import {
 
 startCatalogue();
 
+const STREAMS: [kind: string, make: () => unknown][] = [
+  ['an Observable', () => of('x')],
+  ['an iterator', () => ['x'].values()],
+  ['a stream', () => Readable.from(['x'])],
+  ['a stream', () => new Blob(['x']).stream()],
+  ['a StreamableFile', () => new StreamableFile(Buffer.from('x'))],
+  ['a Response', () => new Response('x')],
+  ['a Response', () => ({ [Symbol.toStringTag]: 'Response' })],
+];
+
 describe('@Cached', () => {
   it('runs the method once for a key, from an argument, a path or a function', async () => {
     expect(await catalogue.byArgument(7)).toEqual({ id: 7, price: 1 });
@@ -105,14 +115,7 @@ describe('@Cached', () => {
     expect(calls).toEqual(['fails', 'fails']);
   });
 
-  it.each([
-    ['an Observable', () => of('x')],
-    ['an iterator', () => ['x'].values()],
-    ['a stream', () => Readable.from(['x'])],
-    ['a stream', () => new Blob(['x']).stream()],
-    ['a StreamableFile', () => new StreamableFile(Buffer.from('x'))],
-    ['a Response', () => new Response('x')],
-  ])('refuses %s, and stores nothing', async (kind, make) => {
+  it.each(STREAMS)('refuses %s, and stores nothing', async (kind, make) => {
     await expect(catalogue.stream('s', make)).rejects.toBeInstanceOf(CacheConfigError);
     await expect(catalogue.stream('s', make)).rejects.toThrow(new RegExp(`Catalogue\\.stream returned ${kind}`));
     expect(calls).toEqual(['stream', 'stream']);
@@ -220,8 +223,22 @@ describe('@CacheEvict', () => {
     expect(booted.logger.matching(/Catalogue\.evictBoth failed, .* not evicted: Error: Redis is down/)).toHaveLength(1);
   });
 
-  it('refuses an Observable, whose work has not begun', async () => {
-    await expect(catalogue.evictAfter(1, async () => of('x'))).rejects.toThrow(/returned an Observable/);
+  it.each(STREAMS)('refuses %s, whose work may run after the eviction, and evicts', async (kind, make) => {
+    for (const method of ['evictAfter', 'evictBefore', 'evictBoth'] as const) {
+      await catalogue.byArgument(1);
+      // As a load that begins while the method runs does.
+      const body = async () => {
+        await catalogue.byArgument(1);
+        return make();
+      };
+      await expect(catalogue[method](1, body)).rejects.toThrow(
+        new CacheConfigError(
+          `Catalogue.${method} returned ${kind}, whose work may run after the eviction, while it is read; read it to ` +
+            'its end and return its content, as by lastValueFrom()',
+        ),
+      );
+      expect(await cache.get('product:1')).toBeUndefined();
+    }
   });
 });
 
@@ -252,11 +269,18 @@ describe('@CachePut', () => {
         throw error;
       }),
     ).rejects.toBe(error);
-    await expect(catalogue.putChanged(1, () => of('x'))).rejects.toThrow(/putChanged returned an Observable/);
-    expect(await cache.get('product:1')).toBeUndefined();
     calls.length = 0;
     await expect(catalogue.putChanged({ id: 1 }, () => 1)).rejects.toBeInstanceOf(CacheKeyError);
     expect(calls).toEqual([]);
+  });
+
+  it.each(STREAMS)('refuses %s, also where value or condition says what is stored', async (kind, make) => {
+    for (const method of ['putChanged', 'putValue', 'putNever'] as const) {
+      await catalogue.byArgument(1);
+      await expect(catalogue[method](1, make)).rejects.toBeInstanceOf(CacheConfigError);
+      await expect(catalogue[method](1, make)).rejects.toThrow(`Catalogue.${method} returned ${kind}, which`);
+      expect(await cache.get('product:1')).toBeUndefined();
+    }
   });
 });
 

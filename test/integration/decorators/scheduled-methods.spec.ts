@@ -1,5 +1,5 @@
 import { BullModule, Processor, WorkerHost } from '@nestjs/bullmq';
-import { Controller, Injectable, Module, Post, type Type } from '@nestjs/common';
+import { Controller, Injectable, Module, Post, StreamableFile, type Type } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { Cron, Interval, ScheduleModule } from '@nestjs/schedule';
 import { type Job, Queue, QueueEvents } from 'bullmq';
@@ -205,21 +205,31 @@ describe('@ScheduledLock', () => {
     await services.close();
   });
 
-  it('fails where the method resolves to what runs while it is read', async () => {
+  it.each<[kind: string, make: () => unknown]>([
+    ['an iterable', read],
+    ['a StreamableFile', () => new StreamableFile(Buffer.from('x'))],
+    ['a Response', () => new Response('x')],
+  ])('fails where the method resolves to %s, which is read later', async (kind, make) => {
     class Jobs {
       @ScheduledLock('iterable', { atMostFor: '1m', atLeastFor: 0 })
-      async report(): Promise<AsyncIterable<number> | undefined> {
-        return read();
+      async report(): Promise<unknown> {
+        return make();
+      }
+
+      @OnlyLeader('iterable')
+      async restock(): Promise<unknown> {
+        return make();
       }
     }
     const services = testServices();
-    await expect(wire(new Jobs(), services).report()).rejects.toThrow(
+    const jobs = wire(new Jobs(), services);
+    const error = (name: string) =>
       new PrimitiveConfigError(
-        'Jobs.report resolved to an iterable, which runs while its caller reads it; read it to its end and return its ' +
-          'content',
-      ),
-    );
+        `Jobs.${name} resolved to ${kind}, which runs while its caller reads it; read it to its end and return its content`,
+      );
+    await expect(jobs.report()).rejects.toThrow(error('report'));
     expect(await services.jobs.lastRun('iterable')).toMatchObject({ outcome: 'failed' });
+    await expect(jobs.restock()).rejects.toThrow(error('restock'));
     await services.close();
   });
 
@@ -454,18 +464,6 @@ describe('@OnlyLeader', () => {
     await expect(wire(new Restock(), services).restock()).rejects.toThrow(
       'Restock.restock returned an Observable, so that nothing of it has run',
     );
-    await services.close();
-  });
-
-  it('fails where the method resolves to what runs while it is read', async () => {
-    class Restock {
-      @OnlyLeader('read')
-      async restock(): Promise<AsyncIterable<number> | undefined> {
-        return read();
-      }
-    }
-    const services = testServices();
-    await expect(wire(new Restock(), services).restock()).rejects.toThrow('Restock.restock resolved to an iterable');
     await services.close();
   });
 

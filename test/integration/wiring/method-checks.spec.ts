@@ -282,6 +282,19 @@ describe.each<[name: string, decorator: unknown, call: string, error: new (messa
   });
 });
 
+it.each<[name: string, decorator: unknown, consequence: string]>([
+  ['CachePut', CachePut('order', { value: () => 1 }), 'there is no result to store'],
+  ['CacheEvict', CacheEvict('order'), 'the client has its answer before the values are evicted'],
+])('@%s is refused on a handler that answers itself, whose result it needs', (name, decorator, consequence) => {
+  const error = new CacheConfigError(
+    `@${name} stands on Orders.order, which answers by @Res() or @Next(), so that ${consequence}; return the body, ` +
+      'and set headers by @Res({ passthrough: true })',
+  );
+  expect(() => declare(decorator, Res())).toThrow(error);
+  expect(() => declare(decorator, Next())).toThrow(error);
+  expect(() => declare(decorator, Res({ passthrough: true }))).not.toThrow();
+});
+
 it.each<[name: string, decorator: unknown]>([
   ['RateLimit', RateLimit('order', hour)],
   ['Semaphore', Semaphore('order', { permits: 1, onBusy: () => undefined })],

@@ -454,10 +454,12 @@ describe('a method with a lock', () => {
     ],
     ['an async iterable', () => ({ [Symbol.asyncIterator]: () => ({ next: async () => ({ done: true, value: 1 }) }) })],
     ['a web stream', () => new ReadableStream()],
-  ])('does not resolve to %s, which is read after the lock', async (_what, make) => {
+    ['a Response', () => new Response('text')],
+  ])('does not resolve to %s, which is read after the lock', async (what, make) => {
     await expect(streams.later(make)).rejects.toThrow(LockConfigError);
+    const kind = what === 'a Response' ? what : 'an iterable';
     await expect(streams.later(make)).rejects.toThrow(
-      /Streams\.later resolved to an iterable, which its caller reads after the lock/,
+      `Streams.later resolved to ${kind}, which its caller reads after the lock`,
     );
     expect(await locks.isLocked('later')).toBe(false);
   });
@@ -467,6 +469,7 @@ describe('a method with a lock', () => {
     ['a map', new Map()],
     ['text', 'text'],
     ['null', null],
+    ['a Response without a body', new Response(null)],
   ])('resolves to %s', async (_what, value) => {
     expect(await streams.later(() => value)).toBe(value);
   });
