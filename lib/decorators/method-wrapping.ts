@@ -119,7 +119,8 @@ export function noteBackend(
   key: string | symbol,
   backend: string | undefined,
 ): void {
-  if (backend !== undefined) noteNamedBackend(target, { place: `@${name} of ${methodName(target, key)}`, backend });
+  if (backend === undefined) return;
+  noteNamedBackend(target, { place: `@${name} of ${methodName(target, key)}`, property: key, backend });
 }
 
 /** `call` names the calls of a handler with `@Res()` or `@Next()` that nobody would answer. */

@@ -78,7 +78,8 @@ export function OnlyLeader(name: string, options: OnlyLeaderOptions = {}): Metho
   return (target, propertyKey, descriptor) => {
     wrapMethod(DECORATOR, target, propertyKey, descriptor, interceptor);
     injectProperty(target, LEADERS);
-    noteLeadership(target, { name, place: methodName(target, propertyKey), options: candidate });
+    const place = methodName(target, propertyKey);
+    noteLeadership(target, { name, place, property: propertyKey, options: candidate });
   };
 }
 

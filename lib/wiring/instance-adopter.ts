@@ -118,6 +118,12 @@ function isAdoptable(instance: unknown, { property }: InjectedService<Service>):
   return typeof instance === 'object' && instance !== null && property in instance;
 }
 
+/** The service that Nest injects into the instances of the provider's module; `undefined` if it has none for them. */
+export async function serviceAt(provider: Provider, injected: InjectedService<Service>): Promise<Service | undefined> {
+  const need = NEEDS.find((each) => each.injected === injected) as Need;
+  return serviceFor(provider, need).catch(() => undefined);
+}
+
 async function serviceFor({ host }: Provider, { injection }: Need): Promise<Service> {
   const moduleRef = host?.getProviderByKey<ModuleRef>(ModuleRef).instance as ModuleRef;
   return (await moduleRef.create(injection)).service;

@@ -30,16 +30,73 @@ export interface KeysOnInstance {
 export type KeyCharacter = string | { readonly takes: (character: string) => boolean; readonly many: boolean };
 
 /** A noted method of an instance of the application. */
-export interface OwnedMethod {
+export interface OwnedMethod<Note extends Noted = NotedMethod> {
   /** The same for all owners. */
-  readonly method: NotedMethod;
+  readonly method: Note;
   /** `Class.method`, of the class of the instance, which may inherit the method. */
   readonly name: string;
   /** `undefined` for a class that gets instances as they are needed, such as one for each request. */
   readonly instance: object | undefined;
+  readonly provider: Provider;
 }
 
-const NOTED_METHODS = Symbol.for('nest-redis-lock:noted-methods');
+/** What decorators have noted of a method. */
+interface Noted {
+  readonly property: string | symbol;
+}
+
+/** What the decorators of one kind note on the prototypes of classes. */
+export class MethodNotes<Note extends Noted> {
+  /** @param key of the metadata; of the global registry if notes of another copy of the package count */
+  constructor(private readonly key: symbol) {}
+
+  /** Called at decoration, with the prototype of the class. */
+  add(target: object, note: Note): void {
+    Reflect.defineMetadata(this.key, [...this.declaredOn(target), note], target);
+  }
+
+  /** Those that run on an instance: an overridden method only if the class that overrides it calls it. */
+  on(prototype: object): Note[] {
+    const notes: Note[] = [];
+    const hidden = new Set<string | symbol>();
+    for (let object: unknown = prototype; isObject(object); object = Object.getPrototypeOf(object)) {
+      for (const note of this.declaredOn(object)) {
+        if (!hidden.has(note.property)) notes.push(note);
+      }
+      for (const [property, { value }] of Object.entries(Object.getOwnPropertyDescriptors(object))) {
+        if (!callsSuper(value, property)) hidden.add(property);
+      }
+      for (const property of Object.getOwnPropertySymbols(object)) hidden.add(property);
+    }
+    return notes;
+  }
+
+  /** Those of all instances of the application, whether their class declares or inherits the method. */
+  owned(discovery: DiscoveryService): OwnedMethod<Note>[] {
+    const instances = new Set<object>();
+    const owned: OwnedMethod<Note>[] = [];
+    for (const provider of [...discovery.getProviders(), ...discovery.getControllers()]) {
+      const prototype = prototypeOf(provider);
+      if (!prototype || provider.isAlias) continue;
+      const notes = this.on(prototype);
+      for (const instance of instancesOf(provider)) {
+        if (instance && instances.has(instance)) continue;
+        if (instance) instances.add(instance);
+        for (const method of notes) {
+          const name = `${prototype.constructor.name}.${String(method.property)}`;
+          owned.push({ method, instance, name, provider });
+        }
+      }
+    }
+    return owned;
+  }
+
+  private declaredOn(target: object): readonly Note[] {
+    return (Reflect.getOwnMetadata(this.key, target) as Note[] | undefined) ?? [];
+  }
+}
+
+const NOTED_METHODS = new MethodNotes<NotedMethod>(Symbol.for('nest-redis-lock:noted-methods'));
 
 /** Called at decoration, with the prototype of the class. */
 export function noteMethod(
@@ -49,26 +106,12 @@ export function noteMethod(
 ): void {
   const types = Reflect.getMetadata('design:paramtypes', target, property) as unknown[] | undefined;
   const { length } = (target as Record<string | symbol, (...args: unknown[]) => unknown>)[property] ?? [];
-  const noted = { ...method, property, parameters: types?.length ?? length };
-  Reflect.defineMetadata(NOTED_METHODS, [...methodsOn(target), noted], target);
+  NOTED_METHODS.add(target, { ...method, property, parameters: types?.length ?? length });
 }
 
-/** The noted methods of all instances of the application, whether their class declares or inherits them. */
+/** The noted methods of all instances of the application. */
 export function ownedMethods(discovery: DiscoveryService): OwnedMethod[] {
-  const instances = new Set<object>();
-  const owned: OwnedMethod[] = [];
-  for (const provider of [...discovery.getProviders(), ...discovery.getControllers()]) {
-    const prototype = prototypeOf(provider);
-    if (!prototype || provider.isAlias) continue;
-    for (const instance of instancesOf(provider)) {
-      if (instance && instances.has(instance)) continue;
-      if (instance) instances.add(instance);
-      for (const method of methodsOf(prototype)) {
-        owned.push({ method, instance, name: `${prototype.constructor.name}.${String(method.property)}` });
-      }
-    }
-  }
-  return owned;
+  return NOTED_METHODS.owned(discovery);
 }
 
 type Provider = ReturnType<DiscoveryService['getProviders']>[number];
@@ -128,30 +171,10 @@ function prototypeOf({ isNotMetatype, metatype, instance }: Provider): object | 
   return isObject(found) ? found : undefined;
 }
 
-/** Those that run on an instance: an overridden method only if the class that overrides it calls it. */
-function methodsOf(prototype: object): NotedMethod[] {
-  const methods: NotedMethod[] = [];
-  const hidden = new Set<string | symbol>();
-  for (let object: unknown = prototype; isObject(object); object = Object.getPrototypeOf(object)) {
-    for (const method of methodsOn(object)) {
-      if (!hidden.has(method.property)) methods.push(method);
-    }
-    for (const [property, { value }] of Object.entries(Object.getOwnPropertyDescriptors(object))) {
-      if (!callsSuper(value, property)) hidden.add(property);
-    }
-    for (const property of Object.getOwnPropertySymbols(object)) hidden.add(property);
-  }
-  return methods;
-}
-
 /** By its text, and by that of the methods that decorators have wrapped, which are its prototypes. */
 function callsSuper(method: unknown, property: string): boolean {
   if (typeof method !== 'function') return false;
   return String(method).includes(`super.${property}`) || callsSuper(Object.getPrototypeOf(method), property);
-}
-
-function methodsOn(target: object): readonly NotedMethod[] {
-  return (Reflect.getOwnMetadata(NOTED_METHODS, target) as NotedMethod[] | undefined) ?? [];
 }
 
 function isObject(value: unknown): value is object {

@@ -3,17 +3,19 @@ import { Inject, Injectable, Logger, type OnModuleInit, type OnApplicationBootst
 import { DiscoveryService } from '@nestjs/core';
 import { CacheService } from '../cache/cache.service.js';
 import { secondsTaken } from '../cache/options/entry-settings.js';
-import { LimitedLog } from '../errors/limited-log.js';
+import { LimitedLog, messageOf } from '../errors/limited-log.js';
+import { LockConfigError } from '../errors/lock-errors.js';
 import { PrimitiveConfigError } from '../errors/primitive-errors.js';
 import { LockBackends } from '../lock/line/lock-backends.js';
 import { IdempotencyService } from '../primitives/idempotency/idempotency.service.js';
 import { LeaderElection } from '../primitives/leader/leader-election.js';
 import type { CandidateOptions } from '../primitives/leader/standing-candidacy.js';
 import { ScheduledJobs } from '../primitives/schedule/scheduled-jobs.js';
-import { CACHE, IDEMPOTENCY, JOBS } from './injected-services.js';
-import { InstanceAdopter } from './instance-adopter.js';
+import { CACHE, IDEMPOTENCY, JOBS, LEADERS } from './injected-services.js';
+import { InstanceAdopter, serviceAt } from './instance-adopter.js';
 import {
   keyOfBoth,
+  MethodNotes,
   ownedMethods,
   prototypesOf,
   type KeysOnInstance,
@@ -243,15 +245,16 @@ function isSame(one: unknown, other: unknown): boolean {
 interface NotedBackend {
   /** `@Decorator of Class.method` */
   readonly place: string;
+  readonly property: string | symbol;
   readonly backend: string;
 }
 
 /** Not of the global registry: another copy of the package has a check, and backends, of its own. */
-const NOTED_BACKENDS = Symbol('named backends');
+const NOTED_BACKENDS = new MethodNotes<NotedBackend>(Symbol('named backends'));
 
 /** Called at decoration, with the prototype of the class. */
 export function noteNamedBackend(target: object, noted: NotedBackend): void {
-  Reflect.defineMetadata(NOTED_BACKENDS, [...namedBackendsOf(target), noted], target);
+  NOTED_BACKENDS.add(target, noted);
 }
 
 /**
@@ -269,7 +272,8 @@ export class NamedBackendsCheck implements OnModuleInit {
     const modules = this.discovery.getProviders().filter(({ token }) => token === LockBackends);
     // Which of several modules serves a method is not known here.
     if (modules.length > 1) return;
-    for (const { place, backend } of new Set([...prototypesOf(this.discovery)].flatMap(namedBackendsOf))) {
+    const noted = [...prototypesOf(this.discovery)].flatMap((prototype) => NOTED_BACKENDS.on(prototype));
+    for (const { place, backend } of new Set(noted)) {
       if (this.backends.has(backend)) continue;
       const line = `${place}: ${this.backends.unknown(backend).message}; each call throws this`;
       // No two lines are of one kind.
@@ -278,26 +282,22 @@ export class NamedBackendsCheck implements OnModuleInit {
   }
 }
 
-/** Those of the class and of the classes that it extends. */
-function namedBackendsOf(prototype: object): readonly NotedBackend[] {
-  return (Reflect.getMetadata(NOTED_BACKENDS, prototype) as NotedBackend[] | undefined) ?? [];
-}
-
 /** A leadership that a method of the application needs. */
 interface NotedLeadership {
   readonly name: string;
   /** `Class.method` */
   readonly place: string;
+  readonly property: string | symbol;
   readonly options: MethodOptions;
 }
 
 type MethodOptions = Pick<CandidateOptions, 'lease' | 'backend'>;
 
-const NOTED_LEADERSHIPS = Symbol.for('nest-redis-lock:noted-leaderships');
+const NOTED_LEADERSHIPS = new MethodNotes<NotedLeadership>(Symbol.for('nest-redis-lock:noted-leaderships'));
 
 /** Called at decoration, with the prototype of the class. */
 export function noteLeadership(target: object, noted: NotedLeadership): void {
-  Reflect.defineMetadata(NOTED_LEADERSHIPS, [...leadershipsOf(target), noted], target);
+  NOTED_LEADERSHIPS.add(target, noted);
 }
 
 /** Makes the application stand for each leadership that its `@OnlyLeader` methods name, when it has started. */
@@ -308,19 +308,42 @@ export class OnlyLeaderCandidates implements OnApplicationBootstrap {
     @Inject(LeaderElection) private readonly election: LeaderElection,
   ) {}
 
-  /** @throws PrimitiveConfigError where two methods give one leadership different options */
-  onApplicationBootstrap(): void {
+  /**
+   * @throws PrimitiveConfigError where two methods give one leadership different options
+   * @throws LockConfigError for a backend that there is none of, or that cannot grant such a lease
+   */
+  async onApplicationBootstrap(): Promise<void> {
     const byName = new Map<string, NotedLeadership[]>();
-    for (const prototype of prototypesOf(this.discovery)) {
-      for (const noted of leadershipsOf(prototype)) {
-        const same = byName.get(noted.name);
-        if (same) same.push(noted);
-        else byName.set(noted.name, [noted]);
+    for (const owned of NOTED_LEADERSHIPS.owned(this.discovery)) {
+      if (!(await this.serves(owned))) continue;
+      const { method } = owned;
+      const same = byName.get(method.name);
+      if (same) same.push(method);
+      else byName.set(method.name, [method]);
+    }
+    const leaderships = Array.from(byName, ([name, noted]) => ({ name, noted, options: commonOptions(name, noted) }));
+    for (const { name, noted, options } of leaderships) {
+      try {
+        this.election.candidacyFor(name, options);
+      } catch (error) {
+        throw ofMethods(noted, error);
       }
     }
-    const leaderships = Array.from(byName, ([name, noted]) => ({ name, options: commonOptions(name, noted) }));
-    for (const { name, options } of leaderships) this.election.candidacyFor(name, options);
   }
+
+  /** Another import of the module serves other instances: who leads in its store runs nothing here. */
+  private async serves({ instance, provider }: OwnedMethod<NotedLeadership>): Promise<boolean> {
+    // Of those that are made as they are needed, there is none yet.
+    if (!instance) return (await serviceAt(provider, LEADERS)) === this.election;
+    return (instance as Record<symbol, unknown>)[LEADERS.property] === this.election;
+  }
+}
+
+function ofMethods(noted: readonly NotedLeadership[], error: unknown): unknown {
+  if (!(error instanceof LockConfigError || error instanceof PrimitiveConfigError)) return error;
+  const places = [...new Set(noted.map(({ place }) => place))].join(' and ');
+  const Same = error instanceof LockConfigError ? LockConfigError : PrimitiveConfigError;
+  return new Same(`@OnlyLeader of ${places}: ${messageOf(error)}`);
 }
 
 /** What the methods of one leadership give together. @throws PrimitiveConfigError where they differ */
@@ -344,9 +367,4 @@ function giving(
     `@OnlyLeader("${name}") has the ${option} ${given} on ${first.place}, but ${other.options[option]} on ` +
       `${other.place}; give both the same, or leave it out of one`,
   );
-}
-
-/** Those of the class and of the classes that it extends. */
-function leadershipsOf(prototype: object): readonly NotedLeadership[] {
-  return (Reflect.getMetadata(NOTED_LEADERSHIPS, prototype) as NotedLeadership[] | undefined) ?? [];
 }

@@ -1,6 +1,6 @@
 import 'reflect-metadata';
-import { Controller, Injectable, Next, Req, Res, type Type } from '@nestjs/common';
-import { NestFactory } from '@nestjs/core';
+import { Controller, Injectable, Module, Next, type Provider, Req, Res, Scope, type Type } from '@nestjs/common';
+import { ModulesContainer, NestFactory } from '@nestjs/core';
 import {
   CacheConfigError,
   Cached,
@@ -8,6 +8,7 @@ import {
   CachePut,
   DistributedLock,
   Idempotent,
+  LeaderElection,
   LockConfigError,
   memory,
   OnlyLeader,
@@ -237,12 +238,121 @@ describe('the check of named backends', () => {
     ]);
   });
 
+  it('warns of none on a method that is overridden', async () => {
+    @Injectable()
+    class Base {
+      @DistributedLock('base', { backend: 'gone' })
+      async lock(): Promise<void> {}
+    }
+    @Injectable()
+    class Overriding extends Base {
+      override async lock(): Promise<void> {}
+    }
+    expect(await warningsOf([Overriding])).toEqual([]);
+  });
+
   it('warns of none where several modules have backends, any of which may serve the method', async () => {
     const modules = [
       RedisLockModule.forRoot(twoBackends()),
       RedisLockModule.forRoot({ ...twoBackends(), isGlobal: false }),
     ];
     expect(await warningsOf([Orders], modules)).toEqual([]);
+  });
+});
+
+describe('the candidates of @OnlyLeader', () => {
+  @Injectable()
+  class Job {
+    @OnlyLeader('nightly')
+    async run(): Promise<string | undefined> {
+      return 'ran';
+    }
+  }
+
+  @Injectable({ scope: Scope.REQUEST })
+  class RequestJob extends Job {}
+
+  @Module({ imports: [RedisLockModule.forRoot({ backend: memory(), isGlobal: false })] })
+  class Other {}
+
+  @Injectable()
+  class Probe {
+    constructor(readonly election: LeaderElection) {}
+  }
+
+  const start = async (providers: Provider[], backends = {}) => {
+    class Root {}
+    const imports = [RedisLockModule.forRoot({ backend: memory(), ...backends }), Other];
+    const module = { module: Root, imports, providers: [...providers, Probe] };
+    const app = await NestFactory.createApplicationContext(module, { logger: false, abortOnError: false });
+    const own = app.get(Probe).election;
+    const modules = [...app.get(ModulesContainer).values()];
+    const elections = modules.flatMap((each) =>
+      [...each.providers.values()].map(({ instance }) => instance as unknown),
+    );
+    const others = elections.filter((each) => each instanceof LeaderElection && each !== own) as LeaderElection[];
+    return { app, own, others, [Symbol.asyncDispose]: () => app.close() };
+  };
+
+  it.each<[string, Provider]>([
+    ['a class', Job],
+    ['a class of requests', RequestJob],
+    ['a value', { provide: 'job', useValue: new Job() }],
+  ])('stand in the module that serves %s, and in no other', async (_what, provider) => {
+    await using started = await start([provider]);
+    expect(started.own.candidacy('nightly')).toBeDefined();
+    expect(started.others).toHaveLength(1);
+    expect(started.others[0]?.candidacy('nightly')).toBeUndefined();
+  });
+
+  it('are refused with the method that names a backend which there is none of', async () => {
+    @Injectable()
+    class Elsewhere {
+      @OnlyLeader('nightly', { backend: 'second' })
+      async run(): Promise<void> {}
+    }
+    const backends = { backends: { first: memory() } };
+    await expect(start([Elsewhere], backends)).rejects.toThrow(
+      new LockConfigError(
+        '@OnlyLeader of Elsewhere.run: Option "backend" is "second"; give a name of the module\'s "backends" ("first")',
+      ),
+    );
+    await using started = await start([Elsewhere], { backends: { second: memory() } });
+    expect(started.own.candidacy('nightly')).toBeDefined();
+  });
+
+  it('stand for no method that is overridden, unless the other calls it', async () => {
+    @Injectable()
+    class Plain extends Job {
+      override async run(): Promise<string> {
+        return 'plain';
+      }
+    }
+    @Injectable()
+    class Calling extends Job {
+      override async run(): Promise<string | undefined> {
+        return super.run();
+      }
+    }
+    @Injectable()
+    class Longer extends Job {
+      @OnlyLeader('nightly', { lease: '30s' })
+      override async run(): Promise<string | undefined> {
+        return 'longer';
+      }
+    }
+    @Injectable()
+    class Longest extends Longer {
+      @OnlyLeader('nightly', { lease: '60s' })
+      override async run(): Promise<string | undefined> {
+        return 'longest';
+      }
+    }
+    const stands = async (provider: Type) => {
+      await using started = await start([provider]);
+      return started.own.candidacy('nightly') !== undefined;
+    };
+    expect([await stands(Plain), await stands(Calling), await stands(Longest)]).toEqual([false, true, true]);
   });
 });
 
