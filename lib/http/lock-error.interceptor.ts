@@ -1,4 +1,5 @@
 import {
+  HttpException,
   Inject,
   Injectable,
   type CallHandler,
@@ -6,19 +7,21 @@ import {
   type NestInterceptor,
   type OnApplicationBootstrap,
 } from '@nestjs/common';
+import { SSE_METADATA } from '@nestjs/common/constants.js';
 import { HttpAdapterHost } from '@nestjs/core';
 import { catchError, type Observable } from 'rxjs';
 import { errorAnsweredWith, HttpError, logOnce } from '../errors/http-error.js';
 import { LockTimeoutError } from '../errors/lock-errors.js';
 import { PrimitiveError } from '../errors/primitive-errors.js';
 import { LockBackends } from '../lock/line/lock-backends.js';
+import { rawOf, type HttpResponse } from './http-response.js';
 
 /** In seconds. */
 const LONGEST_RETRY_AFTER = 30;
 
 /**
  * Does what Nest leaves undone when our errors leave a handler: answers when to retry (`Retry-After`) where that is
- * known, and logs a 5xx once.
+ * known, logs a 5xx once, and keeps the text for the log out of a stream of events.
  *
  * An interceptor rather than a filter: it does not replace the application's own filter, which still answers the error.
  */
@@ -49,8 +52,9 @@ export class LockErrorInterceptor implements NestInterceptor, OnApplicationBoots
     return next.handle().pipe(
       catchError((error: unknown) => {
         const response: unknown = context.getType() === 'http' ? context.switchToHttp().getResponse() : undefined;
-        if (error instanceof HttpError) this.tell(error, response);
-        throw error;
+        if (!(error instanceof HttpError)) throw error;
+        this.tell(error, response);
+        throw isBegunEvents(context, response) ? new PublicError(error) : error;
       }),
     );
   }
@@ -63,6 +67,23 @@ export class LockErrorInterceptor implements NestInterceptor, OnApplicationBoots
     if (adapter.getHeader?.(response, 'Retry-After') === undefined) {
       adapter.setHeader(response, 'Retry-After', String(seconds));
     }
+  }
+}
+
+/** Whether it is the answer of `@Sse`, and has begun: then Nest sends the message of an error as an event. */
+function isBegunEvents(context: ExecutionContext, response: unknown): boolean {
+  if (response === undefined || !Reflect.hasMetadata(SSE_METADATA, context.getHandler())) return false;
+  return rawOf(response as HttpResponse).headersSent;
+}
+
+/** An error with the text for clients as its message. */
+class PublicError extends HttpException {
+  readonly code: string;
+
+  constructor(error: HttpError<string>) {
+    super(error.getResponse(), error.getStatus(), { cause: error });
+    this.name = error.name;
+    this.code = error.code;
   }
 }
 

@@ -55,7 +55,7 @@ import { Cron, Interval, ScheduleModule } from '@nestjs/schedule';
 import { MessageBody, SubscribeMessage, WebSocketGateway } from '@nestjs/websockets';
 import { type Job, Queue, QueueEvents } from 'bullmq';
 import { DistributedLock, LockService } from 'nest-redis-lock';
-import { firstValueFrom, NEVER, Observable, of, startWith, tap } from 'rxjs';
+import { concat, defer, firstValueFrom, NEVER, Observable, of, startWith, switchMap, tap, timer } from 'rxjs';
 import { WebSocket } from 'ws';
 import { eventually } from '../../support/eventually.js';
 import { startRedisServer } from '../../support/servers/redis-server.js';
@@ -383,6 +383,18 @@ describe.each([
       return NEVER.pipe(startWith({ data: this.witness('events') }));
     }
 
+    @Sse('brief/:id')
+    @DistributedLock('brief:<0>', { ttl: 100, renew: false })
+    brief(@Param('id') id: string): Observable<MessageEvent> {
+      return NEVER.pipe(startWith({ data: `for ${id}` }));
+    }
+
+    @Sse('inner/:id')
+    inner(@Param('id') id: string): Observable<MessageEvent> {
+      const locked = defer(() => started.locks.withLock(`inner:${id}`, { wait: 0 }, async () => ({ data: 'locked' })));
+      return concat(of({ data: `for ${id}` }), timer(50).pipe(switchMap(() => locked)));
+    }
+
     @Get('last/:id')
     @DistributedLock('last:<0>')
     last(@Param('id') _id: string): Observable<string> {
@@ -426,6 +438,19 @@ describe.each([
     expect(await busy.json()).toMatchObject({ code: 'LOCK_TIMEOUT' });
     leaves.abort();
     await free('events:1');
+  });
+
+  it('tell the client of an @Sse stream that has begun what it may know of an error', async () => {
+    const brief = await (await fetch(`${started.url}/brief/secret`)).text();
+    expect(brief).toContain('for secret');
+    expect(brief).toContain('data: The outcome of the request is unknown.\n');
+    expect(brief).not.toContain('brief:');
+    await started.locks.withLock('inner:secret', async () => {
+      const inner = await (await fetch(`${started.url}/inner/secret`)).text();
+      expect(inner).toContain('for secret');
+      expect(inner).toContain('data: The resource is locked by another request. Try again later.\n');
+      expect(inner).not.toContain('inner:');
+    });
   });
 
   it('answer the last value of an Observable, and give the lock back', async () => {
