@@ -1,4 +1,5 @@
 import type { Cluster } from 'ioredis';
+import { requireRedisConnection } from '../backends/redis/connection/connection-options.js';
 import { ioredis } from '../backends/redis/connection/ioredis.js';
 import { redis } from '../backends/redis/redis-backend.js';
 import { openCacheEngine, CacheRuntime } from '../cache/cache-runtime.js';
@@ -7,6 +8,7 @@ import type { LockBackend } from '../contracts/lock-backend.js';
 import { LockBackends } from '../lock/line/lock-backends.js';
 import { LockService } from '../lock/lock.service.js';
 import type { RedisConnection } from '../options/redis-connection.js';
+import { shownConnection } from '../options/shown-connection.js';
 import { openCacheStore } from '../redis-lock.module.js';
 import { resolveModuleOptions } from '../redis-lock.options.js';
 import { UsageError, type GlobalOptions, type BackendName } from './options.js';
@@ -88,15 +90,14 @@ export async function openStore({ redis: server, cluster, backend, url }: Global
   }
 }
 
-const NO_URL = { hostname: '', port: '', username: '', password: '', protocol: '', pathname: '' };
-
 /** All nodes take the user and the password of the URL. */
 function clusterAt(url: string): Cluster {
-  const { hostname, port, username, password, protocol, pathname } = URL.canParse(url) ? new URL(url) : NO_URL;
-  if (hostname === '' || !/^rediss?:$/.test(protocol)) {
-    throw new UsageError(`--redis is "${url}"; give a URL such as redis://localhost:6379`);
+  if (!/^rediss?:\/\/./.test(url)) {
+    throw new UsageError(`--redis is ${shownConnection(url)}; give a URL such as redis://localhost:6379`);
   }
-  if (!/^\/?0?$/.test(pathname)) throw new UsageError(`--redis is "${url}", but a Cluster has database 0 alone`);
+  requireRedisConnection({ name: '--redis', ConfigError: UsageError }, url);
+  const { hostname, port, username, password, protocol, pathname } = new URL(url);
+  if (!/^\/?0?$/.test(pathname)) throw new UsageError('--redis names a database, but a Cluster has database 0 alone');
   const { Cluster } = ioredis({ name: '--cluster', ConfigError: UsageError });
   const client = new Cluster([{ host: hostname, port: Number(port || 6379) }], {
     redisOptions: {

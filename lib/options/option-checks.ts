@@ -5,6 +5,7 @@ import { PrimitiveConfigError } from '../errors/primitive-errors.js';
 import { LONGEST_DELAY } from '../timing/clock.js';
 import { parseDuration } from './checks.js';
 import { isPlain } from './option-table.js';
+import { CUT_IN_PASSWORD, ENCODE_PASSWORD, isCutInPassword, shownConnection } from './shown-connection.js';
 
 /**
  * The longest duration (ms) of an option that starts no timer: about 285,000 years, within what `PX` of Redis takes.
@@ -24,6 +25,17 @@ export class OptionChecks {
   refused(option: string, value: unknown, remedy: string): Error {
     const shown = typeof value === 'string' ? `"${value}"` : textOf(value);
     return new this.ConfigError(`Option "${option}" is ${withoutPassword(shown)}; give ${remedy}`);
+  }
+
+  /** As `refused`, for the address of a server, which may contain a password. */
+  refusedConnection(option: string, given: unknown, remedy: string): Error {
+    return this.conflict(`Option "${option}" is ${shownConnection(given)}; give ${remedy}`);
+  }
+
+  /** Refuses a URL of which a part of the password would be taken for something else, and shown. */
+  requireWholePassword(option: string, url: unknown): void {
+    if (typeof url !== 'string' || !isCutInPassword(url)) return;
+    throw this.conflict(`Option "${option}" is ${CUT_IN_PASSWORD}; give ${ENCODE_PASSWORD}`);
   }
 
   /** What a function of the application has decided. A promise would count as yes, whatever it resolves to. */
@@ -89,12 +101,15 @@ export class OptionChecks {
       const value = values[name] ?? undefined;
       this.require(value === undefined || valid(value), `${option}.${name}`, shown, remedy);
     };
-    const isHost = (host: unknown) => typeof host === 'string' && !host.includes('://');
-    refuseUnless(isHost, 'host', values['host'], 'a host name, an address or a path');
+    const isHost = (host: unknown) => typeof host === 'string' && !/:\/\/|@/.test(host);
+    if (!isHost(values['host'] ?? '')) {
+      throw this.refusedConnection(`${option}.host`, values['host'], 'a host name, an address or a path');
+    }
     const isPort = (port: unknown) => Number.isInteger(Number(port)) && Number(port) > 0 && Number(port) < 65_536;
     refuseUnless(isPort, 'port', values['port'], 'a number from 1 to 65535');
     for (const name of ['connectionString', 'uri', 'user', 'database', 'socketPath']) {
       refuseUnless((value) => typeof value === 'string', name, typeof values[name], 'a text');
+      this.requireWholePassword(`${option}.${name}`, values[name]);
     }
   }
 

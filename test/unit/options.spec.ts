@@ -234,6 +234,41 @@ it.each([
   expect(lockOption.refused('schema', value, 'a name').message).toBe(`Option "schema" is ${shown}; give a name`);
 });
 
+it.each<[given: unknown, shown: string]>([
+  ['', '""'],
+  ['localhost:6379', '"localhost:6379"'],
+  ['zk1:2181,zk2:0', '"zk1:2181,zk2:0"'],
+  [['localhost:2379', 'http://root:secret@h:1'], '["localhost:2379", "http://..."]'],
+  ['http://user:secret@host', '"http://..."'],
+  ['redis:/:secret@host:6379', '"..."'],
+  ['user:secret@host', '"..."'],
+  ['secret', '"..."'],
+  ['host=localhost password=secret', '"..."'],
+  [7, '7'],
+])('shows of a connection that is refused, as %j, what can be no password', (given, shown) => {
+  expect(lockOption.refusedConnection('redis', given, 'a URL').message).toBe(`Option "redis" is ${shown}; give a URL`);
+});
+
+it.each([
+  ['redis://user:12/secret@host', true],
+  ['redis://user:12?secret@host', true],
+  ['redis://user:12#secret@host', true],
+  ['redis://user:secret@host/1', false],
+  ['redis://user:sec%2Fret@host/1?name=a@b', false],
+  ['redis://host', false],
+])('%s ends in its password: %p', (url, isCut) => {
+  const check = () => lockOption.requireWholePassword('redis', url);
+  if (!isCut) expect(check).not.toThrow();
+  else {
+    expect(check).toThrow(
+      new LockConfigError(
+        'Option "redis" is a URL with "@" behind its host; give one whose password has its special characters ' +
+          'percent-encoded, as "/" by %2F',
+      ),
+    );
+  }
+});
+
 it('refuses a default backend that there is none of', () => {
   const defaults = { backend: 'nope' };
   expect(() => resolveModuleOptions({ ...REDIS, defaults })).toThrow(

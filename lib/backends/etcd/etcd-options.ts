@@ -88,8 +88,9 @@ const urls: Check<readonly string[]> = (value, option) => {
     if (url?.username || url?.password) {
       throw lockOption.conflict(`Option "${option}" contains credentials; give them as "username" and "password"`);
     }
-    lockOption.require(url?.protocol === 'http:' || url?.protocol === 'https:', option, each, remedy);
-    return each as string;
+    lockOption.requireWholePassword(option, each);
+    if (url?.protocol === 'http:' || url?.protocol === 'https:') return each as string;
+    throw lockOption.refusedConnection(option, each, remedy);
   });
 };
 

@@ -2,6 +2,7 @@ import { createConnection, createPool, type Connection, type Pool, type PoolOpti
 import type { Pool as PromisePool } from 'mysql2/promise';
 import { LockConfigError } from '../../errors/lock-errors.js';
 import { lockOption } from '../../options/option-checks.js';
+import { shownConnection } from '../../options/shown-connection.js';
 import { codeOf, ServerFailure, type Remedies } from '../failures.js';
 
 /**
@@ -27,7 +28,8 @@ export function readConnection(connection: unknown): GivenConnection {
     if (!URL.canParse(connection)) throw refused('text that is not a URL');
     // mysql2 takes any URL, and would greet the server of another store.
     const { protocol } = new URL(connection);
-    if (!PROTOCOLS.includes(protocol)) throw refused(`a ${protocol}// URL`);
+    if (!PROTOCOLS.includes(protocol)) throw refused(`${shownConnection(connection)}`);
+    requireHost(connection);
     return { pool: undefined, options: readable({ uri: connection }) };
   }
   if (typeof connection !== 'object' || connection === null) throw refused(String(connection));
@@ -39,7 +41,17 @@ export function readConnection(connection: unknown): GivenConnection {
   const notOfMysql = ['url', 'connectionString', 'connection'].find((name) => name in connection);
   if (notOfMysql) throw refused(`options with "${notOfMysql}", which mysql2 calls "uri"`);
   lockOption.connection('connection', connection, KNOWN_OPTIONS);
+  const { uri, host, socketPath } = connection as PoolOptions;
+  if (uri !== undefined && host === undefined && socketPath === undefined) requireHost(uri);
   return { pool: undefined, options: readable(connection) };
+}
+
+/** mysql2 would take "mysql:/user:password@host" for the name of a database on localhost. */
+function requireHost(url: string): void {
+  if (!URL.canParse(url)) throw refused('a URL that cannot be read');
+  const { hostname, searchParams } = new URL(url);
+  if (hostname === '' && !searchParams.has('socketPath')) throw refused('a URL without a host');
+  lockOption.requireWholePassword('connection', url);
 }
 
 /** mysql2 reads its options where it makes a pool, which opens no connection yet. */

@@ -139,5 +139,9 @@ function isPath(value: string): boolean {
 }
 
 function refusedServers(option: string, value: unknown): Error {
-  return lockOption.refused(option, value, `servers such as 'zk1:2181,zk2:2181', or one with a chroot: 'zk1:2181/app'`);
+  return lockOption.refusedConnection(
+    option,
+    value,
+    `servers such as 'zk1:2181,zk2:2181', or one with a chroot: 'zk1:2181/app'`,
+  );
 }

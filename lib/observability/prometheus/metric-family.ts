@@ -41,7 +41,12 @@ export class MetricFamily<Of extends Series<Of['counts']>> {
   }
 
   gauge(name: string, help: string, value: (series: Of) => number): void {
-    this.add(name, help, 'gauge', () => this.each((series, labels) => [{ labels, value: value(series) }]));
+    this.add(name, help, 'gauge', this.valueOf(value));
+  }
+
+  /** A gauge of which that of the worker with the latest counts, not the sum of all. */
+  latest(name: string, help: string, value: (series: Of) => number): void {
+    this.add(name, help, 'gauge', this.valueOf(value), 'max');
   }
 
   /** A histogram of durations. */
@@ -50,8 +55,18 @@ export class MetricFamily<Of extends Series<Of['counts']>> {
     this.add(`${name}_seconds`, help, 'histogram', samples);
   }
 
-  private add(name: string, help: string, type: ExportedMetric['type'], samples: ExportedMetric['samples']): void {
-    this.all.push(new ExportedMetric(`${this.prefix}${name}`, help, type, samples, () => this.reset()));
+  private valueOf(value: (series: Of) => number): ExportedMetric['samples'] {
+    return () => this.each((series, labels) => [{ labels, value: value(series) }]);
+  }
+
+  private add(
+    name: string,
+    help: string,
+    type: ExportedMetric['type'],
+    samples: ExportedMetric['samples'],
+    aggregator?: ExportedMetric['aggregator'],
+  ): void {
+    this.all.push(new ExportedMetric(`${this.prefix}${name}`, help, type, samples, () => this.reset(), aggregator));
   }
 
   private each<T>(list: (series: Of, labels: Labels) => readonly T[]): T[] {
@@ -138,8 +153,6 @@ export type MetricType = 'counter' | 'gauge' | 'histogram';
  * an event costs less than a tenth of what `inc()` of prom-client does, which makes a key of the labels each time.
  */
 export class ExportedMetric {
-  readonly aggregator = 'sum';
-
   constructor(
     /** The registry shortens it for the format OpenMetrics. */
     public name: string,
@@ -148,6 +161,8 @@ export class ExportedMetric {
     readonly samples: (name: string) => Sample[],
     /** Called by `resetMetrics()` of the registry. */
     readonly reset: () => void,
+    /** What prom-client makes of the numbers of several workers of `node:cluster`. */
+    readonly aggregator: 'sum' | 'max' = 'sum',
   ) {}
 
   /** Called by the registry. */

@@ -174,7 +174,7 @@ export function scheduleMetrics(prefix: string, maxTemplates: number, buckets: r
   family.counter('skipped', 'Calls that found the name taken, and did not run', (of) => of.skipped);
   family.counter('unavailable', 'Calls that did not run, because the backend failed', (of) => of.unavailable);
   family.gauge('running', 'Runs of this process', (of) => of.running);
-  family.gauge(
+  family.latest(
     'last_success_timestamp_seconds',
     'When a run of this process last succeeded, in seconds since 1970; 0 before the first',
     (of) => of.lastSuccess,

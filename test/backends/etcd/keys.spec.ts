@@ -219,6 +219,8 @@ describe('keys', () => {
     ['endpoints', {}, 'Option "endpoints" is undefined; give the URL of a member, or several'],
     ['endpoints', { endpoints: 'localhost:2379' }, 'Option "endpoints" is "localhost:2379"; give the URL of a member'],
     ['endpoints', { endpoints: [] }, 'Option "endpoints" is "[]"; give the URL of a member'],
+    ['endpoints', { endpoints: ['root:secret@h:1'] }, 'Option "endpoints" is "..."; give the URL of a member'],
+    ['endpoints', { endpoints: 'http://root:1/secret@h' }, 'Option "endpoints" is a URL with "@" behind its host'],
     [
       'endpoints',
       { endpoints: 'http://root:secret@etcd:2379' },

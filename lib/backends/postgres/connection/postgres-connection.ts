@@ -15,7 +15,7 @@ export function requirePostgresConnection(
   option: string,
   connection: unknown,
 ): asserts connection is PostgresConnection {
-  const isUrl = typeof connection === 'string' && /^postgres(ql)?:\/\/|^socket:/.test(connection);
+  const isUrl = typeof connection === 'string' && URLS.test(connection);
   const isObject = typeof connection === 'object' && connection !== null && !Array.isArray(connection);
   const isClient = isObject && 'query' in connection && !isPool(connection);
   // pg passes over such an option, and would connect to its default server.
@@ -23,6 +23,11 @@ export function requirePostgresConnection(
   if (notOfPg) throw new LockConfigError(`Option "${option}" has "${notOfPg}"; give "connectionString"`);
   if (isObject && isPool(connection)) return requireText(option, connection.options);
   if (isObject && !isClient) lockOption.connection(option, connection, POOL_OPTIONS);
+  const text = isObject ? (connection as PoolConfig).connectionString : undefined;
+  // pg would take it for the name of a database.
+  if (text && !isClient && !URLS.test(text) && !text.startsWith('/'))
+    throw lockOption.refusedConnection(`${option}.connectionString`, text, 'a postgres:// URL');
+  if (isUrl) lockOption.requireWholePassword(option, connection);
   if (isUrl || (isObject && !isClient)) {
     // A client that is never connected.
     return requireText(
@@ -31,10 +36,11 @@ export function requirePostgresConnection(
     );
   }
   const remedy = 'a Pool of pg, options for one, or a postgres:// URL';
-  // A URL may contain a password.
-  const shown = isClient ? 'a single Client' : typeof connection === 'string' ? '...' : connection;
-  throw lockOption.refused(option, shown, remedy);
+  if (isClient) throw lockOption.refused(option, 'a single Client', remedy);
+  throw lockOption.refusedConnection(option, connection, remedy);
 }
+
+const URLS = /^postgres(ql)?:\/\/|^socket:/;
 
 /** pg reads the arrays of a reply in text alone. @throws LockConfigError for connections whose replies are binary */
 function requireText(option: string, options: object = {}): void {

@@ -5,6 +5,12 @@ import { isCluster, type NodeOptions, type RedisClient } from './redis-client.js
 import { ioredis, type ConnectionOption } from './ioredis.js';
 import { textOf } from '../../../errors/limited-log.js';
 import { familyIn } from '../../../keys/key-part.js';
+import {
+  CUT_IN_PASSWORD,
+  ENCODE_PASSWORD,
+  isCutInPassword,
+  shownConnection,
+} from '../../../options/shown-connection.js';
 import { startUpNodes } from './own-client.js';
 
 const ACCEPTED =
@@ -110,14 +116,14 @@ export function requireRedisConnection(
     if (isUrl && !isReadable(connection)) {
       throw refuse('is a URL that cannot be read', 'correct it, and percent-encode special characters such as %');
     }
+    if (isUrl && isCutInPassword(connection)) throw refuse(`is ${CUT_IN_PASSWORD}`, `give ${ENCODE_PASSWORD}`);
     if (isUrl || connection.startsWith('/')) {
       requireDatabase(databaseIn(connection), refuse);
       requireKeyPrefix(parametersOf(connection).get('keyPrefix'), refuse);
       return;
     }
-    const withoutPassword = connection.replace(/\/\/[^@/]*@/, '//***@');
     throw refuse(
-      `is "${withoutPassword}"`,
+      `is ${shownConnection(connection)}`,
       'give a URL that begins with redis:// or rediss://, or the path of a socket',
     );
   }
@@ -204,6 +210,7 @@ function requireAddress({ host, port }: RedisOptions, refuse: Refuse): void {
     throw refuse(`has the host ${shownValue(host)}`, 'give a host name or an address');
   }
   if (host?.includes('://')) throw refuse('has a URL as its host', 'pass the URL itself, as a string');
+  if (host?.includes('@')) throw refuse('has "@" in its host', 'give user and password as "username" and "password"');
   const number = Number(port);
   if (port !== undefined && !(Number.isInteger(number) && number > 0 && number < 65_536)) {
     throw refuse(`has the port ${shownValue(port)}`, 'give a number from 1 to 65535');

@@ -420,6 +420,9 @@ it.each(['leaseTable', 'advisory'])(
 
 it.each([
   [() => leaseTable('secret'), /Option "connection" is "..."; give a Pool of pg/],
+  [() => leaseTable({ connectionString: 'u:secret@h' }), /Option "connection.connectionString" is "..."; give a postg/],
+  [() => leaseTable({ host: 'u:secret@h' }), /Option "connection.host" is "..."; give a host name/],
+  [() => leaseTable('postgres://u:12/secret@h/db'), /Option "connection" is a URL with "@" behind its host/],
   [() => leaseTable({}, { schema: 'Bad Name' }), /Option "schema" is "Bad Name"; give a name/],
   [() => advisory({}, { sessions: 0 }), /Option "sessions" is 0; give a whole number/],
   [() => postgres({}, { kind: 'table' as 'leaseTable' }), /Option "kind" is "table"; give 'leaseTable' or 'advisory'/],

@@ -204,7 +204,11 @@ const REFUSED: [string, unknown, RegExp][] = [
   ['null', null, /is null; give/],
   ['a URL with a bare %', 'redis://app:secret%zz@host', /is a URL that cannot be read; correct it/],
   ['a URL with a wrong port', 'redis://app:secret@host:99999', /is a URL that cannot be read; correct it/],
-  ['a URL of something else', 'http://user:secret@host', /is "http:\/\/\*\*\*@host"; give a URL/],
+  ['a URL of something else', 'http://user:secret@host', /is "http:\/\/..."; give a URL/],
+  ['a URL with one slash', 'redis:/:secret@host', /is "..."; give a URL/],
+  ['an address with a password', 'user:secret@host', /is "..."; give a URL/],
+  ['a URL with a slash in its password', 'redis://user:12/secret@host', /with "@" behind its host; give one whose/],
+  ['a host with a password', { host: 'user:secret@host' }, /has "@" in its host; give user and password/],
 ];
 
 function errorOf(connect: () => unknown): unknown {
