@@ -22,7 +22,7 @@ import {
   SemaphoreService,
 } from 'nest-redis-lock';
 import { type MetricsOptions, RedisLockMetricsModule } from 'nest-redis-lock/prometheus';
-import { Registry } from 'prom-client';
+import { AggregatorRegistry, Registry } from 'prom-client';
 import type { PrimitiveStores } from '../../../lib/contracts/primitive-stores.js';
 import { cacheChannels } from '../../../lib/events/cache-channels.js';
 import { lockChannels } from '../../../lib/events/lock-channels.js';
@@ -381,6 +381,11 @@ describe('the metrics of primitives', () => {
     const last = (await sample('schedule_last_success_timestamp_seconds', 'nightly')) as number;
     expect(last).toBeGreaterThanOrEqual(before);
     expect(last).toBeLessThanOrEqual(Date.now() / 1_000);
+    // As the primary of node:cluster makes one text of the answers of two workers.
+    const worker = (await app.registry.getMetricsAsJSON()) as unknown as object[];
+    const both = await AggregatorRegistry.aggregate([worker, worker]).metrics();
+    expect(both).toContain(`last_success_timestamp_seconds{template="nightly",backend="memory"} ${last}\n`);
+    expect(both).toContain('schedule_skipped_total{template="nightly",backend="memory"} 2\n');
   });
 
   it('the metrics of idempotent methods count calls by what they got', async () => {
