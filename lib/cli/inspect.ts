@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import { fieldsOf, type LockFields } from '../admin/lock-fields.js';
 import type { LockService } from '../lock/lock.service.js';
 import { EXIT, limitOption, type GlobalOptions } from './options.js';
-import { withServices } from './services.js';
+import { placeOf, withServices } from './services.js';
 import { duration, print, fieldTable, queueOf, visible, lockTable } from './tables.js';
 
 export function addInspectCommand(root: Command): void {
@@ -15,7 +15,7 @@ export function addInspectCommand(root: Command): void {
       const info = await withServices(options, ({ locks }) => locks.inspect(name));
       if (!info) {
         process.exitCode = EXIT.notFound;
-        return print(json, { name, held: false }, () => `Nobody holds "${visible(name)}"`);
+        return print(json, { name, held: false }, () => `Nobody holds "${visible(name)}"${placeOf(options)}`);
       }
       const fields = fieldsOf({ key: name, ...info });
       const { waiters, ...others } = fields;

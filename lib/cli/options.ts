@@ -5,6 +5,9 @@ import { LockConfigError, LockKeyError } from '../errors/lock-errors.js';
 
 export const BACKENDS = ['redis', 'postgres', 'mysql', 'etcd', 'zookeeper'] as const;
 
+/** What SQL servers keep locks by. */
+const KINDS = ['leaseTable', 'advisory', 'getLock'] as const;
+
 export type BackendName = (typeof BACKENDS)[number];
 
 /** The options that every command takes. */
@@ -13,6 +16,9 @@ export interface GlobalOptions {
   readonly cluster?: true;
   readonly backend: BackendName;
   readonly url?: string;
+  readonly kind?: (typeof KINDS)[number];
+  readonly schema?: string;
+  readonly table?: string;
   readonly prefix?: string;
   readonly json?: true;
 }
@@ -25,6 +31,9 @@ export function addGlobalOptions(command: Command): Command {
     .option('--cluster', 'the URL names one node of a Redis Cluster')
     .addOption(new Option('--backend <name>', 'what keeps the locks').choices(BACKENDS).default('redis'))
     .option('--url <url>', 'where another backend is; hosts of etcd and ZooKeeper with commas')
+    .addOption(new Option('--kind <kind>', 'its kind at PostgreSQL and MySQL; leaseTable by default').choices(KINDS))
+    .option('--schema <schema>', 'its schema at PostgreSQL; nest_redis_lock by default')
+    .option('--table <table>', 'its table at MySQL; by default that of the kind')
     .option('--prefix <prefix>', 'the prefix of the module')
     .option('--json', 'print JSON; null stands for "never"');
 }

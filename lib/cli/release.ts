@@ -4,7 +4,7 @@ import { fieldsOf } from '../admin/lock-fields.js';
 import type { LockInfo } from '../lock/hold/lock.js';
 import type { LockService } from '../lock/lock.service.js';
 import { EXIT, type GlobalOptions } from './options.js';
-import { withServices } from './services.js';
+import { placeOf, withServices } from './services.js';
 import { print, holderOf, visible } from './tables.js';
 
 interface ReleaseOptions extends GlobalOptions {
@@ -24,7 +24,9 @@ export function addReleaseCommand(root: Command): void {
       const outcome = await withServices(options, ({ locks }) => release(locks, name, yes ?? !process.stdin.isTTY));
       if (!outcome.released) process.exitCode = EXIT.notFound;
       const { released, info } = outcome;
-      print(json, { name, released, from: info && fieldsOf({ key: name, ...info }) }, () => textOf(name, outcome));
+      print(json, { name, released, from: info && fieldsOf({ key: name, ...info }) }, () =>
+        textOf(name, outcome, placeOf(options)),
+      );
     });
 }
 
@@ -48,9 +50,9 @@ async function confirmed(question: string): Promise<boolean> {
   }
 }
 
-function textOf(name: string, { released, info, refused }: Outcome): string {
+function textOf(name: string, { released, info, refused }: Outcome, place: string): string {
   if (info && released) return `Took "${visible(name)}" from ${describe(info)}`;
-  return refused ? `Left "${visible(name)}" as it was` : `Nobody holds "${visible(name)}"`;
+  return refused ? `Left "${visible(name)}" as it was` : `Nobody holds "${visible(name)}"${place}`;
 }
 
 function describe(info: LockInfo): string {

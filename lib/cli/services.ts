@@ -56,10 +56,21 @@ export async function withServices<T>(given: GlobalOptions, body: (services: Ser
   }
 }
 
-/** Loads the client library of the backend, an optional peer, only when it is asked for. */
-const OPENERS: Readonly<Record<Exclude<BackendName, 'redis'>, (url: string) => Promise<LockBackend>>> = {
-  postgres: async (url) => (await import('../backends/postgres/index.js')).leaseTable(url),
-  mysql: async (url) => (await import('../backends/mysql/index.js')).leaseTable(url),
+type Opener = (url: string, where: Pick<GlobalOptions, 'kind' | 'schema' | 'table'>) => Promise<LockBackend>;
+
+/**
+ * Loads the client library of the backend, an optional peer, only when it is asked for. None creates what it looks for:
+ * a missing table is an error, as its name may be wrong.
+ */
+const OPENERS: Readonly<Record<Exclude<BackendName, 'redis'>, Opener>> = {
+  postgres: async (url, { kind, schema }) => {
+    const { postgres } = await import('../backends/postgres/index.js');
+    return postgres(url, { kind: kind as 'advisory', migrate: false, ...(schema !== undefined && { schema }) });
+  },
+  mysql: async (url, { kind, table }) => {
+    const { mysql } = await import('../backends/mysql/index.js');
+    return mysql(url, { kind: kind as 'getLock', createTable: false, ...(table !== undefined && { table }) });
+  },
   etcd: async (urls) => (await import('../backends/etcd/index.js')).etcd({ endpoints: urls.split(',') }),
   zookeeper: async (servers) => (await import('../backends/zookeeper/index.js')).zookeeper({ servers }),
 };
@@ -71,7 +82,9 @@ export interface Store {
 }
 
 /** @throws UsageError for options that do not go together, or a backend whose client library is not installed */
-export async function openStore({ redis: server, cluster, backend, url }: GlobalOptions): Promise<Store> {
+export async function openStore(given: GlobalOptions): Promise<Store> {
+  const { redis: server, cluster, backend, url } = given;
+  requirePlace(given);
   if (backend === 'redis') {
     if (url !== undefined) throw new UsageError('--url is for other backends; give --redis <url>, or --backend <name>');
     if (!cluster) return { module: { redis: server }, close: () => {} };
@@ -81,13 +94,29 @@ export async function openStore({ redis: server, cluster, backend, url }: Global
   if (url === undefined) throw new UsageError(`--backend ${backend} needs --url <url>`);
   if (cluster) throw new UsageError(`--cluster is for Redis; leave it out with --backend ${backend}`);
   try {
-    return { module: { backend: await OPENERS[backend](url) }, close: () => {} };
+    return { module: { backend: await OPENERS[backend](url, given) }, close: () => {} };
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException;
     const [, missing] = /^Cannot find module '([^']+)'/.exec(message) ?? [];
     if (code !== 'MODULE_NOT_FOUND' || missing === undefined) throw error;
     throw new UsageError(`--backend ${backend} needs the package ${missing}: npm install ${missing}`, { cause: error });
   }
+}
+
+/** Where the locks of an SQL server are looked for, for a line that says that there are none; empty for others. */
+export function placeOf({ backend, kind = 'leaseTable', schema, table }: GlobalOptions): string {
+  if (backend === 'postgres') return ` by ${kind} in the schema "${schema ?? 'nest_redis_lock'}"`;
+  const ofKind = kind === 'getLock' ? 'nest_redis_lock_tokens' : 'nest_redis_lock';
+  return backend === 'mysql' ? ` by ${kind} with the table "${table ?? ofKind}"` : '';
+}
+
+/** @throws UsageError for options of another backend */
+function requirePlace({ backend, kind, schema, table }: GlobalOptions): void {
+  const isSql = backend === 'postgres' || backend === 'mysql';
+  if (kind !== undefined && !isSql) throw new UsageError('--kind is for --backend postgres or mysql; leave it out');
+  if (schema !== undefined && backend !== 'postgres')
+    throw new UsageError('--schema is for --backend postgres; leave it out');
+  if (table !== undefined && backend !== 'mysql') throw new UsageError('--table is for --backend mysql; leave it out');
 }
 
 /** All nodes take the user and the password of the URL. */
