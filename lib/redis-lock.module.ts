@@ -13,6 +13,7 @@ import { LockErrorInterceptor } from './http/lock-error.interceptor.js';
 import { LockBackends } from './lock/line/lock-backends.js';
 import { LockService } from './lock/lock.service.js';
 import { CacheEvents, LockEvents, PrimitiveEvents } from './observability/events.js';
+import { requireSource } from './options/async-source.js';
 import { lockOption } from './options/option-checks.js';
 import { IdempotencyService } from './primitives/idempotency/idempotency.service.js';
 import { CountDownLatch } from './primitives/latch/count-down-latch.js';
@@ -133,19 +134,9 @@ export class RedisLockModule extends ConfigurableModuleClass {
    * Takes options from a factory, a class or a provider such as `ConfigService`; `isGlobal` stands beside `useFactory`.
    */
   static override forRootAsync(options: typeof ASYNC_OPTIONS_TYPE): DynamicModule {
-    requireSource(lockOption.object('options', options, 'an object with useFactory, useClass or useExisting'));
+    requireSource(options);
     return notedAtBoot(super.forRootAsync(options));
   }
-}
-
-/** @throws LockConfigError unless exactly one thing makes the options */
-function requireSource({ useFactory, useClass, useExisting }: typeof ASYNC_OPTIONS_TYPE): void {
-  const given = Object.entries({ useFactory, useClass, useExisting }).filter(([, source]) => source !== undefined);
-  const names = given.map(([name]) => `"${name}"`).join(' and ') || 'none is';
-  if (given.length !== 1)
-    throw lockOption.conflict(`Options "useFactory", "useClass" and "useExisting": ${names} set; give exactly one`);
-  const [[name, source] = ['', undefined]] = given;
-  if (name !== 'useExisting') lockOption.require(typeof source === 'function', name, source, 'a function or a class');
 }
 
 /** Whether the values are kept where the locks are. */

@@ -155,8 +155,14 @@ function ownAnswerBy(
 function withoutDescriptor(
   { name, ConfigError }: DecoratorKind,
   target: object,
-  key: string | symbol | undefined,
+  key: string | symbol | object | undefined,
 ): Error {
+  if (typeof key === 'object') {
+    return new ConfigError(
+      `@${name} was called as a standard decorator, which cannot see parameters; set "experimentalDecorators" in the ` +
+        'compilerOptions of tsconfig.json, as Nest needs it',
+    );
+  }
   if (key === undefined) {
     return new ConfigError(`@${name} stands on the class ${(target as { name: string }).name}; put it on its methods`);
   }

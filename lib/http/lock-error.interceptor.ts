@@ -14,7 +14,7 @@ import { errorAnsweredWith, HttpError, logOnce } from '../errors/http-error.js';
 import { LockTimeoutError } from '../errors/lock-errors.js';
 import { PrimitiveError } from '../errors/primitive-errors.js';
 import { LockBackends } from '../lock/line/lock-backends.js';
-import { rawOf, type HttpResponse } from './http-response.js';
+import { rawOf, whenHeadIsSent, type HttpResponse } from './http-response.js';
 
 /** In seconds. */
 const LONGEST_RETRY_AFTER = 30;
@@ -66,6 +66,10 @@ export class LockErrorInterceptor implements NestInterceptor, OnApplicationBoots
     if (seconds === undefined || response === undefined || adapter.isHeadersSent(response)) return;
     if (adapter.getHeader?.(response, 'Retry-After') === undefined) {
       adapter.setHeader(response, 'Retry-After', String(seconds));
+      // An interceptor outside of this one may have tried again, or answered something else.
+      whenHeadIsSent(response as HttpResponse, ({ status, remove }) => {
+        if (status < 400) remove('Retry-After', String(seconds));
+      });
     }
   }
 }

@@ -7,6 +7,7 @@ import {
 } from '@nestjs/common';
 import { metrics, trace, type MeterProvider, type TracerProvider } from '@opentelemetry/api';
 import { instance, orFalse } from '../../options/checks.js';
+import { requireSource } from '../../options/async-source.js';
 import { lockOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
 import { listenToCacheMetrics, listenToLockMetrics, listenToPrimitiveMetrics } from './instruments.js';
@@ -54,8 +55,9 @@ export class RedisLockTelemetryModule extends ConfigurableModuleClass implements
     return super.forRoot(options);
   }
 
-  /** Takes options from a factory, a class or a provider. */
+  /** Takes options from a factory, a class or a provider. @throws LockConfigError unless it is exactly one of them */
   static override forRootAsync(options: typeof ASYNC_OPTIONS_TYPE): DynamicModule {
+    requireSource(options);
     return super.forRootAsync(options);
   }
 

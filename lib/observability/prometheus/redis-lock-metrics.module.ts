@@ -7,6 +7,7 @@ import {
 } from '@nestjs/common';
 import type { Metric, Registry } from 'prom-client';
 import { instance, wholeNumber } from '../../options/checks.js';
+import { requireSource } from '../../options/async-source.js';
 import { lockOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
 import { CacheMetrics } from './cache-metrics.js';
@@ -80,8 +81,9 @@ export class RedisLockMetricsModule extends ConfigurableModuleClass implements O
     return super.forRoot(options);
   }
 
-  /** Takes options from a factory, a class or a provider. */
+  /** Takes options from a factory, a class or a provider. @throws LockConfigError unless it is exactly one of them */
   static override forRootAsync(options: typeof ASYNC_OPTIONS_TYPE): DynamicModule {
+    requireSource(options);
     return super.forRootAsync(options);
   }
 

@@ -2,6 +2,7 @@ import 'reflect-metadata';
 import { jest } from '@jest/globals';
 import {
   type ArgumentsHost,
+  type CallHandler,
   Catch,
   ConflictException,
   Controller,
@@ -17,7 +18,7 @@ import {
   type Type,
   UseGuards,
 } from '@nestjs/common';
-import { APP_FILTER, APP_GUARD, HttpAdapterHost, NestFactory } from '@nestjs/core';
+import { APP_FILTER, APP_GUARD, APP_INTERCEPTOR, HttpAdapterHost, NestFactory } from '@nestjs/core';
 import { ExpressAdapter } from '@nestjs/platform-express';
 import { FastifyAdapter } from '@nestjs/platform-fastify';
 import {
@@ -34,6 +35,7 @@ import {
   type RedisLockModuleOptions,
   SkipRateLimit,
 } from 'nest-redis-lock';
+import { catchError, of } from 'rxjs';
 import { eventually } from '../../support/eventually.js';
 import { Gate } from '../../support/gate.js';
 import { RecordingLogger } from '../../support/recording-logger.js';
@@ -91,6 +93,10 @@ describe('a lock', () => {
     }
   }
 
+  const FALLBACK = {
+    intercept: (_: unknown, next: CallHandler) => next.handle().pipe(catchError(() => of('fallback'))),
+  };
+
   /** What many applications have: one filter for everything. */
   @Catch()
   @Injectable()
@@ -118,11 +124,15 @@ describe('a lock', () => {
     let logger: RecordingLogger;
     let base: string;
 
-    async function start(filter: 'none' | 'global' | 'provider'): Promise<void> {
+    async function start(filter: 'none' | 'global' | 'provider' | 'fallback'): Promise<void> {
       @Module({
         imports: [RedisLockModule.forRoot(patient({ redis: server.url, commandTimeout: 3_000 }))],
         controllers: [WorkController],
-        providers: [Work, ...(filter === 'provider' ? [{ provide: APP_FILTER, useClass: CatchAll }] : [])],
+        providers: [
+          Work,
+          ...(filter === 'provider' ? [{ provide: APP_FILTER, useClass: CatchAll }] : []),
+          ...(filter === 'fallback' ? [{ provide: APP_INTERCEPTOR, useValue: FALLBACK }] : []),
+        ],
       })
       class App {}
       logger = new RecordingLogger();
@@ -170,6 +180,15 @@ describe('a lock', () => {
       const acquire = jest.spyOn(locks, 'withLock').mockRejectedValue(busy);
       expect((await fetch(`${base}/lock-above/2`)).headers.get('retry-after')).toBe(seconds);
       acquire.mockRestore();
+    });
+
+    it('has no Retry-After where an interceptor outside answers in the place of a busy lock', async () => {
+      await start('fallback');
+      await locks.withLock('work:1', async () => {
+        const response = await fetch(`${base}/lock-above/1`);
+        expect([response.status, await response.text()]).toEqual([200, 'fallback']);
+        expect(response.headers.get('retry-after')).toBeNull();
+      });
     });
 
     it('answers 503 while Redis is down, and logs it once', async () => {

@@ -22,6 +22,7 @@ import {
   SemaphoreService,
 } from 'nest-redis-lock';
 import { type MetricsOptions, RedisLockMetricsModule } from 'nest-redis-lock/prometheus';
+import { RedisLockTelemetryModule } from 'nest-redis-lock/opentelemetry';
 import { AggregatorRegistry, Registry } from 'prom-client';
 import type { PrimitiveStores } from '../../../lib/contracts/primitive-stores.js';
 import { cacheChannels } from '../../../lib/events/cache-channels.js';
@@ -237,6 +238,17 @@ describe('the metrics of locks and the cache', () => {
     const started = Test.createTestingModule({ imports: [RedisLockMetricsModule.forRoot(metrics)] }).compile();
     await expect(started).rejects.toThrow(LockConfigError);
     await expect(started).rejects.toThrow(message);
+  });
+
+  it.each<[object | undefined, string]>([
+    [{}, 'Options "useFactory", "useClass" and "useExisting": none is set; give exactly one'],
+    [undefined, 'Option "options" is undefined; give an object with useFactory'],
+    [{ useFactory: 1 }, 'Option "useFactory" is 1; give a function or a class'],
+  ])('refuses forRootAsync(%j), as telemetry does', (options, message) => {
+    for (const module of [RedisLockMetricsModule, RedisLockTelemetryModule]) {
+      expect(() => module.forRootAsync(options as never)).toThrow(LockConfigError);
+      expect(() => module.forRootAsync(options as never)).toThrow(message);
+    }
   });
 
   /** What the page says about the end of a name. */

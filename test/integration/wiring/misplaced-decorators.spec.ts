@@ -52,6 +52,17 @@ describe.each<[name: string, decorator: PropertyDecorator, error: new (message: 
     expect(declare).toThrow(new ConfigError(`@${name} stands on the class Orders; put it on its methods`));
   });
 
+  it('is refused as a standard decorator, with the remedy', () => {
+    const method = async () => {};
+    const declare = () => (decorator as (...given: unknown[]) => void)(method, { kind: 'method', name: 'ship' });
+    expect(declare).toThrow(
+      new ConfigError(
+        `@${name} was called as a standard decorator, which cannot see parameters; set "experimentalDecorators" in the ` +
+          'compilerOptions of tsconfig.json, as Nest needs it',
+      ),
+    );
+  });
+
   it('is refused on an accessor', () => {
     const descriptor: PropertyDescriptor = { get: () => 1 };
     class Orders {}

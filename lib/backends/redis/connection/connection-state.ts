@@ -137,7 +137,8 @@ export class ConnectionState {
     if (status === 'end') {
       return this.client.library === 'node-redis'
         ? ': its client is not open; await its connect() before the application starts, and close it after that'
-        : ': its client is closed for good; give a client that connects';
+        : ': its client is closed for good, perhaps by an application that has ended; make its backend in forRootAsync, ' +
+            'once for each application, or give a client that connects';
     }
     if (this.closes === 0) {
       const tls = 'tls' in this.client.options && this.client.options.tls ? ', and whether it speaks TLS there' : '';
