@@ -8,7 +8,7 @@ import type { LockBackend } from '../contracts/lock-backend.js';
 import { LockBackends } from '../lock/line/lock-backends.js';
 import { LockService } from '../lock/lock.service.js';
 import type { RedisConnection } from '../options/redis-connection.js';
-import { shownConnection } from '../options/shown-connection.js';
+import { shownConnection } from '../options/option-checks.js';
 import { openCacheStore } from '../redis-lock.module.js';
 import { resolveModuleOptions } from '../redis-lock.options.js';
 import { UsageError, type GlobalOptions, type BackendName } from './options.js';

@@ -3,7 +3,7 @@ import { finished } from 'node:stream/promises';
 import { types } from 'node:util';
 import { StreamableFile } from '@nestjs/common';
 import { EMPTY, from, isObservable, Observable, of, ReplaySubject, takeUntil, type Subscriber } from 'rxjs';
-import { isResponse } from '../cache/values/unkept-classes.js';
+import { streamKindOf } from '../cache/values/unkept-classes.js';
 import type { HttpError } from '../errors/http-error.js';
 import { isThrown } from '../errors/limited-log.js';
 import type { LockTimeoutError } from '../errors/lock-errors.js';
@@ -311,11 +311,11 @@ function nodeStreamOf(result: unknown): Readable | undefined {
 /** Whether the values are made while the result is read: a generator, another async iterable, or a body of `fetch`. */
 function isReadLater(result: unknown): result is object {
   if (typeof result !== 'object' || result === null) return false;
-  if (isResponse(result)) return (result as Response).body !== null;
+  if (streamKindOf(result) === 'a Response') return (result as Response).body !== null;
   return types.isGeneratorObject(result) || Symbol.asyncIterator in result;
 }
 
 function kindOf(result: object): string {
-  if (result instanceof StreamableFile) return 'a StreamableFile';
-  return isResponse(result) ? 'a Response' : 'an iterable';
+  const kind = streamKindOf(result);
+  return kind === 'a StreamableFile' || kind === 'a Response' ? kind : 'an iterable';
 }

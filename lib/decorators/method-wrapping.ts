@@ -35,7 +35,7 @@ export interface MethodInterceptor {
    * It cannot stand on a route handler that answers by `@Res()` or `@Next()`: nobody would send the value.
    */
   readonly mayAnswer?: string | undefined;
-  /** What goes wrong on a route handler that answers by `@Res()` or `@Next()`, for an interceptor that needs its result. */
+  /** What goes wrong on a route handler that answers by `@Res()` or `@Next()`, where the result is needed. */
   readonly withoutResult?: string;
   /** For a method that returns a promise. */
   interceptPromise(call: MethodCall): Promise<unknown>;

@@ -5,7 +5,6 @@ import { PrimitiveConfigError } from '../errors/primitive-errors.js';
 import { LONGEST_DELAY } from '../timing/clock.js';
 import { parseDuration } from './checks.js';
 import { isPlain } from './option-table.js';
-import { CUT_IN_PASSWORD, ENCODE_PASSWORD, isCutInPassword, shownConnection } from './shown-connection.js';
 
 /**
  * The longest duration (ms) of an option that starts no timer: about 285,000 years, within what `PX` of Redis takes.
@@ -175,3 +174,38 @@ function withoutPassword(shown: string): string {
 export const lockOption = new OptionChecks(LockConfigError);
 export const cacheOption = new OptionChecks(CacheConfigError);
 export const primitiveOption = new OptionChecks(PrimitiveConfigError);
+
+/**
+ * What messages show of a text that is refused as the address of a server. A password may stand anywhere in it, as in
+ * `redis:/:password@host`: nothing is shown but a scheme, and hosts with their ports.
+ */
+export function shownConnection(given: unknown): string {
+  if (Array.isArray(given)) return `[${given.map(shownConnection).join(', ')}]`;
+  if (typeof given !== 'string') return textOf(given);
+  if (given.split(',').every((each) => each === '' || /^[a-z0-9.-]+:\d{1,5}$/i.test(each))) return `"${given}"`;
+  const [scheme = ''] = /^[a-z][a-z+]{0,15}:\/\//i.exec(given) ?? [];
+  return `"${scheme}..."`;
+}
+
+/** Whether a URL has an "@" behind its host: the first "/", "?" or "#" of its password has ended that. */
+export function isCutInPassword(url: string): boolean {
+  return /^[^:]+:\/\/[^/?#]*(?:\/[^?#]*@|\/?[^?#/]*\?[^=#]*@|[^#]*#.*@)/.test(url);
+}
+
+export const CUT_IN_PASSWORD = 'a URL with "@" behind its host';
+export const ENCODE_PASSWORD = 'one whose password has its special characters percent-encoded, as "/" by %2F';
+
+/** What makes the options of `forRootAsync` of a module. @throws LockConfigError unless it is exactly one thing */
+export function requireSource(options: unknown): void {
+  const { useFactory, useClass, useExisting } = lockOption.object(
+    'options',
+    options,
+    'an object with useFactory, useClass or useExisting',
+  ) as Readonly<Record<string, unknown>>;
+  const given = Object.entries({ useFactory, useClass, useExisting }).filter(([, source]) => source !== undefined);
+  const names = given.map(([name]) => `"${name}"`).join(' and ') || 'none is';
+  if (given.length !== 1)
+    throw lockOption.conflict(`Options "useFactory", "useClass" and "useExisting": ${names} set; give exactly one`);
+  const [[name, source] = ['', undefined]] = given;
+  if (name !== 'useExisting') lockOption.require(typeof source === 'function', name, source, 'a function or a class');
+}

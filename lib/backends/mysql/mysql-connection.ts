@@ -1,8 +1,7 @@
 import { createConnection, createPool, type Connection, type Pool, type PoolOptions } from 'mysql2';
 import type { Pool as PromisePool } from 'mysql2/promise';
 import { LockConfigError } from '../../errors/lock-errors.js';
-import { lockOption } from '../../options/option-checks.js';
-import { shownConnection } from '../../options/shown-connection.js';
+import { lockOption, shownConnection } from '../../options/option-checks.js';
 import { codeOf, ServerFailure, type Remedies } from '../failures.js';
 
 /**

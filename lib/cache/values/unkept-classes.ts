@@ -122,12 +122,10 @@ export function streamKindOf(result: unknown): string | undefined {
   if (typeof result !== 'object' || result === null) return undefined;
   if (isObservable(result)) return 'an Observable';
   if (result instanceof StreamableFile) return 'a StreamableFile';
-  if (isResponse(result)) return 'a Response';
+  // Also of the packages undici and node-fetch, which have classes of their own.
+  if (Object.prototype.toString.call(result) === RESPONSE) return 'a Response';
   if (Symbol.iterator in result && 'next' in result) return 'an iterator';
   return result instanceof Stream || Symbol.asyncIterator in result ? 'a stream' : undefined;
 }
 
-/** Of `fetch`, also of the packages undici and node-fetch, which have classes of their own. */
-export function isResponse(result: object): boolean {
-  return result instanceof Response || Object.prototype.toString.call(result) === '[object Response]';
-}
+const RESPONSE = '[object Response]';

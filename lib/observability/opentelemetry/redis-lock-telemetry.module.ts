@@ -7,8 +7,7 @@ import {
 } from '@nestjs/common';
 import { metrics, trace, type MeterProvider, type TracerProvider } from '@opentelemetry/api';
 import { instance, orFalse } from '../../options/checks.js';
-import { requireSource } from '../../options/async-source.js';
-import { lockOption } from '../../options/option-checks.js';
+import { lockOption, requireSource } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
 import { listenToCacheMetrics, listenToLockMetrics, listenToPrimitiveMetrics } from './instruments.js';
 import { listenToCacheSpans, listenToLockSpans } from './spans.js';

@@ -7,8 +7,7 @@ import {
 } from '@nestjs/common';
 import type { Metric, Registry } from 'prom-client';
 import { instance, wholeNumber } from '../../options/checks.js';
-import { requireSource } from '../../options/async-source.js';
-import { lockOption } from '../../options/option-checks.js';
+import { lockOption, requireSource } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
 import { CacheMetrics } from './cache-metrics.js';
 import { lockMetrics } from './lock-metrics.js';

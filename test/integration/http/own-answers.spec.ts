@@ -3,14 +3,7 @@ import { Controller, Get, type INestApplication, type LoggerService, Next, Res }
 import { NestFactory } from '@nestjs/core';
 import { ExpressAdapter } from '@nestjs/platform-express';
 import { FastifyAdapter } from '@nestjs/platform-fastify';
-import {
-  DistributedLock,
-  LockService,
-  memory,
-  RateLimit,
-  RedisLockModule,
-  Semaphore,
-} from 'nest-redis-lock';
+import { DistributedLock, LockService, memory, RateLimit, RedisLockModule, Semaphore } from 'nest-redis-lock';
 import { RecordingLogger } from '../../support/recording-logger.js';
 
 interface Response {

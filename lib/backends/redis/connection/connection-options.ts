@@ -5,12 +5,7 @@ import { isCluster, type NodeOptions, type RedisClient } from './redis-client.js
 import { ioredis, type ConnectionOption } from './ioredis.js';
 import { textOf } from '../../../errors/limited-log.js';
 import { familyIn } from '../../../keys/key-part.js';
-import {
-  CUT_IN_PASSWORD,
-  ENCODE_PASSWORD,
-  isCutInPassword,
-  shownConnection,
-} from '../../../options/shown-connection.js';
+import { CUT_IN_PASSWORD, ENCODE_PASSWORD, isCutInPassword, shownConnection } from '../../../options/option-checks.js';
 import { startUpNodes } from './own-client.js';
 
 const ACCEPTED =
