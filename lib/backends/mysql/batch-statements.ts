@@ -12,6 +12,7 @@ import {
   until,
   intervalOf,
 } from './lock-table.js';
+import { hex, number, text, type Query } from './mysql-answers.js';
 
 /** A row that a ticket is to take. */
 export interface RowTake extends RowTicket {
@@ -20,15 +21,16 @@ export interface RowTake extends RowTicket {
   readonly ttl: number;
 }
 
-export interface FreeRow {
-  readonly id: Buffer;
+interface FreeRow {
+  /** In hexadecimal digits, as for the other rows. */
+  readonly id: string;
   /** 1 where `takeAll` would take it. */
   readonly free: number;
 }
 
 export interface EndedRow {
-  readonly id: Buffer;
-  readonly owner: Buffer;
+  readonly id: string;
+  readonly owner: string;
   /** 1 where the lease runs. */
   readonly held: number;
   /** When the lease ended or will end: the time in microseconds. */
@@ -37,12 +39,12 @@ export interface EndedRow {
 }
 
 export interface HeldRow {
-  readonly id: Buffer;
-  readonly owner: Buffer;
+  readonly id: string;
+  readonly owner: string;
   readonly remaining: number;
   /** Processes that wait, the owner's among them; empty where there is none. */
-  readonly waiter1: Buffer;
-  readonly waiter2: Buffer;
+  readonly waiter1: string;
+  readonly waiter2: string;
 }
 
 /** One statement gives all of its rows the same tokens, at the clock of the server in microseconds at least. */
@@ -62,8 +64,11 @@ export class BatchStatements {
   }
 
   /** Which of the rows there are, and which of them are free. A plain read, which proves nothing. */
-  find(rows: readonly RowTicket[]): string {
-    return `SELECT id, ${free(rows)} AS free FROM ${this.byKey} WHERE ${oneOf(idsOf(rows))}`;
+  find(rows: readonly RowTicket[]): Query<FreeRow> {
+    return {
+      sql: `SELECT id, ${free(rows)} AS free FROM ${this.byKey} WHERE ${oneOf(idsOf(rows))}`,
+      columns: { id: hex, free: number },
+    };
   }
 
   /** Takes those rows that are free: as many are affected. The first token of each is in `insertId`. */
@@ -88,9 +93,12 @@ WHERE ${owned(rows)}`;
   }
 
   /** Who owns the rows or owned them last. Locks them for a moment, so that no replica can answer. */
-  ended(rows: readonly RowTicket[]): string {
-    return `SELECT id, owner, token, expires_at > ${NOW} AS held, ${microseconds('expires_at')} AS ends
-FROM ${this.byKey} WHERE ${oneOf(idsOf(rows))} LOCK IN SHARE MODE`;
+  ended(rows: readonly RowTicket[]): Query<EndedRow> {
+    return {
+      sql: `SELECT id, owner, token, expires_at > ${NOW} AS held, ${microseconds('expires_at')} AS ends
+FROM ${this.byKey} WHERE ${oneOf(idsOf(rows))} LOCK IN SHARE MODE`,
+      columns: { id: hex, owner: text, token: number, held: number, ends: number },
+    };
   }
 
   /** Lets the leases of those rows that their tickets own run for at least `ttl` ms from now. */
@@ -99,10 +107,13 @@ FROM ${this.byKey} WHERE ${oneOf(idsOf(rows))} LOCK IN SHARE MODE`;
   }
 
   /** The rows whose lease runs. Locks them for a moment, so that no replica can answer. */
-  held(rows: readonly RowTicket[]): string {
-    return `SELECT id, owner, ${until('expires_at')} AS remaining,
+  held(rows: readonly RowTicket[]): Query<HeldRow> {
+    return {
+      sql: `SELECT id, owner, ${until('expires_at')} AS remaining,
 IF(waiter1_until > ${NOW}, waiter1, '') AS waiter1, IF(waiter2_until > ${NOW}, waiter2, '') AS waiter2
-FROM ${this.byKey} WHERE ${oneOf(idsOf(rows))} AND expires_at > ${NOW} LOCK IN SHARE MODE`;
+FROM ${this.byKey} WHERE ${oneOf(idsOf(rows))} AND expires_at > ${NOW} LOCK IN SHARE MODE`,
+      columns: { id: hex, owner: text, remaining: number, waiter1: text, waiter2: text },
+    };
   }
 }
 

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import type { Connection, ResultSetHeader } from 'mysql2';
+import type { Connection } from 'mysql2';
 import type { LockBackend, LockState, LockStore, TokenRange } from '../../contracts/lock-backend.js';
 import { BackendRefusal, ownStore } from '../../contracts/store.js';
 import { lockOption } from '../../options/option-checks.js';
@@ -10,7 +10,6 @@ import {
   LockTable,
   getLockNameOf,
   type TableStatements,
-  insertIdOf,
   TOKENS,
   bytes,
   NOW,
@@ -19,6 +18,7 @@ import {
   unusedFor,
   TRIAL,
 } from './lock-table.js';
+import { number, orNull, readHeader, readRows, ROWS, text, type Query } from './mysql-answers.js';
 import { openConnection, type MysqlConnection } from './mysql-connection.js';
 import { MysqlLink } from './mysql-link.js';
 import { type GetLockOptions, GET_LOCK_OPTIONS, type GetLockSettings } from './mysql-options.js';
@@ -42,12 +42,12 @@ function getLockOn(link: MysqlLink, settings: GetLockSettings): LockBackend {
   let database: string | undefined;
 
   const inspect = async (key: string): Promise<LockState | null> => {
-    const [used] = await link.rows<{ connection: number | null }>(`SELECT IS_USED_LOCK('${key}') AS connection`);
+    const [used] = await link.rows(usedLock(key));
     if (!used || used.connection === null) return null;
-    const [row] = await tokens.rows<{ owner: Buffer; token: number }>(tokens.statements.last(key));
+    const [row] = await tokens.rows(tokens.statements.last(key));
     // The row is written after the lock was taken.
     const here = slots.of(key).holds.get(key)?.ticket;
-    const owner = here ?? (row?.owner.toString() || `connection ${used.connection}`);
+    const owner = here ?? (row?.owner || `connection ${used.connection}`);
     return { owner, ttl: Infinity, fencingToken: row?.token ?? null, waiting: 0 };
   };
 
@@ -72,7 +72,7 @@ function getLockOn(link: MysqlLink, settings: GetLockSettings): LockBackend {
       });
       return store;
     },
-    ping: async () => void (await link.rows('SELECT 1')),
+    ping: () => link.ping(),
     diagnose: (error) => link.diagnose(error),
     async close() {
       tokens.sweeper.stop();
@@ -98,9 +98,16 @@ const SETTINGS = `SET SESSION autocommit = 1, innodb_lock_wait_timeout = 1, wait
 const MARK = '@nest_redis_lock_session';
 
 interface Answer {
-  readonly mark: Buffer | string | null;
+  readonly mark: string | null;
   /** 1 where the function has done it. */
   readonly done: number | null;
+}
+
+const ANSWER: Query<Answer>['columns'] = { mark: orNull(text), done: orNull(number) };
+
+/** Which connection of the server has a lock. */
+function usedLock(key: string): Query<{ connection: number | null }> {
+  return { sql: `SELECT IS_USED_LOCK('${key}') AS connection`, columns: { connection: orNull(number) } };
 }
 
 /** A connection of our own that has locks of `GET_LOCK`. */
@@ -143,7 +150,7 @@ class GetLockSession implements StoreSession {
       // A time limit of 0: the session never waits, so that no other name waits for it.
       const { done } = await this.ask(`GET_LOCK('${key}', 0)`);
       if (done === 0) return null;
-      if (done === null) throw new Error('GET_LOCK answered NULL: see the log of the server');
+      if (done !== 1) throw new Error(`GET_LOCK answered ${done ?? 'NULL'}: see the log of the server`);
       return await this.issue(this.tokens.statements.grant(key, ticket));
     } catch (error) {
       // An interrupted statement may have taken the lock.
@@ -176,23 +183,22 @@ class GetLockSession implements StoreSession {
   }
 
   private async issue(sql: string): Promise<TokenRange> {
-    const answer = await this.tokens.change(sql, (each) => this.send<ResultSetHeader>(each));
-    return { first: insertIdOf(answer), count: TOKENS };
+    const { insertId } = await this.tokens.change(sql, async (each) => readHeader(await this.send(each)));
+    return { first: insertId, count: TOKENS };
   }
 
   /** Evaluates an expression in the session, and ends it where a proxy has answered from another one. */
   private async ask(expression: string): Promise<Answer> {
-    const [answer] = await this.send<[Answer]>(
-      `SELECT IF(${MARK} = '${this.mark}', ${expression}, NULL) AS done, ${MARK} AS mark`,
-    );
-    if (String(answer.mark) === this.mark) return answer;
+    const sql = `SELECT IF(${MARK} = '${this.mark}', ${expression}, NULL) AS done, ${MARK} AS mark`;
+    const [answer] = readRows(await this.send(sql), ANSWER);
+    if (answer?.mark === this.mark) return answer;
     const error = new BackendRefusal(`${this.server}: ${THROUGH_POOLER}`);
     this.end(error);
     throw error;
   }
 
-  private send<T>(sql: string): Promise<T> {
-    return new Promise<T>((resolve, reject) => {
+  private send(sql: string): Promise<unknown> {
+    return new Promise((resolve, reject) => {
       const fail = (error: Error) => {
         // The server may have taken the lock all the same: the end of the session frees what it has.
         if ((error as { fatal?: boolean }).fatal ?? false) this.end(error);
@@ -203,11 +209,11 @@ class GetLockSession implements StoreSession {
           fail(Object.assign(new Error(`the server did not answer within ${PATIENCE} ms`), { fatal: true })),
       });
       this.stream?.ref();
-      this.connection.query({ sql, typeCast: true, rowsAsArray: false, nestTables: false }, (error, answer) => {
+      this.connection.query({ sql, ...ROWS }, (error, answer) => {
         if (!expiry.leave()) return;
         this.stream?.unref();
         if (error) fail(error);
-        else resolve(answer as T);
+        else resolve(answer);
       });
     });
   }
@@ -260,8 +266,9 @@ class TokenStatements implements TableStatements {
     return this.upsert(id, "''", '', leastToken);
   }
 
-  last(id: string): string {
-    return `SELECT owner, token FROM ${this.table} WHERE id = x'${id}'`;
+  last(id: string): Query<{ owner: string; token: number }> {
+    const sql = `SELECT owner, token FROM ${this.table} WHERE id = x'${id}'`;
+    return { sql, columns: { owner: text, token: number } };
   }
 
   private upsert(id: string, owner: string, assignment: string, leastToken: number): string {
@@ -270,10 +277,11 @@ VALUES (x'${id}', ${owner}, ${reserve('0', leastToken, '0')}, ${NOW})
 ON DUPLICATE KEY UPDATE ${assignment} token = ${reserve('token', leastToken, '0')}, used_at = ${NOW}`;
   }
 
-  unused(age: number, most: number): string {
+  unused(age: number, most: number): Query<{ id: string }> {
     // The row of a lock that a session has stays, however long it has it.
-    return `SELECT HEX(id) AS id FROM ${this.table}
+    const sql = `SELECT HEX(id) AS id FROM ${this.table}
 WHERE ${unusedFor(age, 'used_at')} AND IS_USED_LOCK(LOWER(HEX(id))) IS NULL LIMIT ${most}`;
+    return { sql, columns: { id: text } };
   }
 
   delete(ids: readonly string[], age: number): string {

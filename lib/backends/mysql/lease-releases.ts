@@ -1,10 +1,10 @@
-import type { ResultSetHeader } from 'mysql2';
 import type { ReleaseAnswer, RenewAnswer } from '../../contracts/lock-backend.js';
 import { processOf } from '../../contracts/lock-requests.js';
 import { TurnBatch } from '../batch.js';
 import type { BatchStatements, EndedRow, HeldRow } from './batch-statements.js';
 import { type LockedRows, MOST_AT_ONCE, LANES } from './lease-takes.js';
-import { TOKENS, type LockTable, type RowTicket, insertIdOf } from './lock-table.js';
+import { TOKENS, type LockTable, type RowTicket } from './lock-table.js';
+import type { Header } from './mysql-answers.js';
 import { isOfOneRow } from './mysql-connection.js';
 import type { MysqlLink } from './mysql-link.js';
 import type { RowStatements } from './row-statements.js';
@@ -32,8 +32,8 @@ export class LeaseReleases {
   }
 
   async keep(row: RowTicket, rest: number): Promise<ReleaseAnswer> {
-    const shortened = insertIdOf(await this.table.change(this.table.statements.shorten(row, rest))) > 0;
-    return { status: shortened ? 'released' : await this.notOwned(row), resent: false };
+    const { insertId } = await this.table.change(this.table.statements.shorten(row, rest));
+    return { status: insertId > 0 ? 'released' : await this.notOwned(row), resent: false };
   }
 
   private send(
@@ -64,14 +64,14 @@ export class LeaseReleases {
     const header = await this.freeAll(ordered);
     if (!header) return [];
     if (header.affectedRows === once.length) return rows.map(() => ({ status: 'released', resent: false }));
-    const ended = await this.table.rows<EndedRow>(this.statements.ended(ordered));
-    const byId = new Map(ended.map((row) => [row.id.toString('hex'), row]));
-    const at = header.affectedRows > 0 ? insertIdOf(header) : undefined;
+    const ended = await this.table.rows(this.statements.ended(ordered));
+    const byId = new Map(ended.map((row) => [row.id, row]));
+    const at = header.affectedRows > 0 ? header.insertId : undefined;
     return rows.map(({ id, ticket }) => outcomeOf(ticket, byId.get(id), at));
   }
 
   /** `undefined` where the server refused the statement for what may be the fault of one row: it freed none. */
-  private async freeAll(rows: readonly RowTicket[]): Promise<ResultSetHeader | undefined> {
+  private async freeAll(rows: readonly RowTicket[]): Promise<Header | undefined> {
     try {
       return await this.locked.watch(rows, () => this.table.change(this.statements.freeAll(rows)));
     } catch (error) {
@@ -133,8 +133,8 @@ export class LeaseRenewals {
   private async prolongAndRead(rows: readonly RowTicket[], ttl: number): Promise<Held> {
     const { statements } = this;
     await this.table.change(statements.prolong(rows, ttl));
-    const held = await this.link.rows<HeldRow>(statements.held(rows));
-    return new Map(held.map((row) => [row.id.toString('hex'), row]));
+    const held = await this.link.rows(statements.held(rows));
+    return new Map(held.map((row) => [row.id, row]));
   }
 }
 
@@ -146,7 +146,7 @@ function outcomeOf(ticket: string, row: EndedRow | undefined, at: number | undef
   const status = row?.held ? 'taken' : 'gone';
   if (at === undefined) return { status, resent: false };
   if (!row) return { status, resent: true };
-  const owner = row.owner.toString();
+  const { owner } = row;
   if (owner === '' && row.ends === at) return { status: 'released', resent: false };
   // The statement did not find it: the lease had ended, or the ticket took the name later, by a late try.
   if (owner === ticket) return row.held ? undefined : { status, resent: false };
@@ -157,9 +157,9 @@ function outcomeOf(ticket: string, row: EndedRow | undefined, at: number | undef
 
 function answerOf({ id, ticket }: RowTicket, held: Held, ttl: number): RenewAnswer {
   const row = held.get(id);
-  if (row?.owner.toString() !== ticket) return { status: 'not-owner' };
+  if (row?.owner !== ticket) return { status: 'not-owner' };
   const process = processOf(ticket);
-  const others = [row.waiter1, row.waiter2].filter((waiter) => waiter.length > 0 && waiter.toString() !== process);
+  const others = [row.waiter1, row.waiter2].filter((waiter) => waiter !== '' && waiter !== process);
   // Some of the lease has passed since the renewal, from which the answer counts.
   return { status: 'renewed', remaining: Math.max(ttl, row.remaining), waiting: others.length };
 }

@@ -9,7 +9,7 @@ import { LockTable, labelIdOf, rowIdOf, TRIAL } from './lock-table.js';
 import type { MysqlConnection } from './mysql-connection.js';
 import { MysqlLink } from './mysql-link.js';
 import { type LockTableSettings, type LeaseTableOptions, LEASE_TABLE_OPTIONS } from './mysql-options.js';
-import { RowStatements, takenOf, type StateRow } from './row-statements.js';
+import { RowStatements, takenOf } from './row-statements.js';
 
 /**
  * Keeps locks in a table of MySQL or MariaDB: a row for each name, with a lease that ends by the clock of the server.
@@ -34,7 +34,7 @@ export function leaseTableOn(link: MysqlLink, settings: LockTableSettings): Lock
   const takes = new LeaseTakes(table, several, locked);
   const releases = new LeaseReleases(table, several, locked);
   const renewals = new LeaseRenewals(link, table, several, locked);
-  const stateOf = async (id: string) => (await table.rows<StateRow>(statements.state(id)))[0];
+  const stateOf = async (id: string) => (await table.rows(statements.state(id)))[0];
 
   const storeOf = ({ prefix, process }: ModuleContext, stop: () => void): LockStore => {
     const idOf = (name: string) => rowIdOf(prefix, name);
@@ -59,9 +59,8 @@ export function leaseTableOn(link: MysqlLink, settings: LockTableSettings): Lock
       async inspect({ name }) {
         const state = await stateOf(idOf(name));
         if (!state) return null;
-        const owner = state.owner.toString();
+        const { owner, remaining: ttl, token: fencingToken } = state;
         const label = (await stateOf(labelIdOf(prefix, processOf(owner))))?.name;
-        const { remaining: ttl, token: fencingToken } = state;
         return { owner, ...(label !== undefined && { label }), ttl, fencingToken, waiting: 0 };
       },
 
@@ -73,7 +72,7 @@ export function leaseTableOn(link: MysqlLink, settings: LockTableSettings): Lock
       async forceRelease({ name }) {
         const id = idOf(name);
         for (let tries = 0; tries < FORCED_TRIES; tries += 1) {
-          const ticket = (await stateOf(id))?.owner.toString();
+          const ticket = (await stateOf(id))?.owner;
           if (ticket === undefined) return null;
           const { affectedRows } = await table.change(statements.free({ id, ticket }));
           if (affectedRows > 0) return ticket;
@@ -94,7 +93,7 @@ export function leaseTableOn(link: MysqlLink, settings: LockTableSettings): Lock
     name: 'mysql',
     traits: { lease: 'ttl', fencing: 'strict', leastLease: 1 },
     open: (module) => ownStore(storeOf(module, link.listeners.add(module))),
-    ping: async () => void (await link.rows('SELECT 1')),
+    ping: () => link.ping(),
     diagnose: (error) => link.diagnose(error),
     async close() {
       table.sweeper.stop();

@@ -2,10 +2,10 @@ import type { AcquireAnswer, Granted } from '../../contracts/lock-backend.js';
 import { Timeouts } from '../../timing/clock.js';
 import { type Lanes, TurnBatch } from '../batch.js';
 import { codeOf } from '../failures.js';
-import type { BatchStatements, FreeRow, RowTake } from './batch-statements.js';
-import { TOKENS, type LockTable, insertIdOf } from './lock-table.js';
+import type { BatchStatements, RowTake } from './batch-statements.js';
+import { TOKENS, type LockTable } from './lock-table.js';
 import { isOfOneRow, isLockedRow, rowStaysLocked } from './mysql-connection.js';
-import { takenOf, type RowStatements, type StateRow } from './row-statements.js';
+import { takenOf, type RowStatements } from './row-statements.js';
 
 /** Takes one name. */
 interface TakeCall extends RowTake {
@@ -73,10 +73,10 @@ export class LeaseTakes {
       return { status: 'granted', remaining: ttl, tokens: taken.tokens, waiting: taken.waiting || undefined };
     }
     const [[last]] = await Promise.all([
-      table.rows<Pick<StateRow, 'owner'>>(statements.lastOwner(call.id)),
+      table.rows(statements.lastOwner(call.id)),
       table.change(statements.mark(call)),
     ]);
-    return { status: 'busy', name, owner: last?.owner.toString() ?? '', remaining: taken.remaining };
+    return { status: 'busy', name, owner: last?.owner ?? '', remaining: taken.remaining };
   }
 
   private async takeTogether(calls: readonly TakeCall[]): Promise<readonly Outcome[]> {
@@ -89,8 +89,8 @@ export class LeaseTakes {
   }
 
   private async takeFound(calls: readonly TakeCall[], outcomes: Map<TakeCall, Outcome>): Promise<void> {
-    const found = await this.table.rows<FreeRow>(this.statements.find(calls));
-    const freeById = new Map(found.map(({ id, free }) => [id.toString('hex'), free === 1]));
+    const found = await this.table.rows(this.statements.find(calls));
+    const freeById = new Map(found.map(({ id, free }) => [id, free === 1]));
     const missing = calls.filter(({ id }) => !freeById.has(id));
     const free = calls.filter(({ id }) => freeById.get(id));
     this.usual = usualOf(calls.length, free.length, missing.length);
@@ -107,7 +107,7 @@ export class LeaseTakes {
     try {
       const header = await this.locked.watch(calls, () => this.table.change(this.statements[statement](calls)));
       if (header.affectedRows !== calls.length) return true;
-      const tokens = { first: insertIdOf(header), count: TOKENS };
+      const tokens = { first: header.insertId, count: TOKENS };
       for (const call of calls) {
         outcomes.set(call, { status: 'granted', remaining: call.ttl, tokens, waiting: undefined });
       }

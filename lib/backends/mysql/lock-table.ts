@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
-import type { ResultSetHeader } from 'mysql2';
 import type { LockStore } from '../../contracts/lock-backend.js';
 import { codeOf } from '../failures.js';
 import { Sweeper } from '../sweeper.js';
+import type { Header, Query } from './mysql-answers.js';
 import type { MysqlLink, Statement } from './mysql-link.js';
 import type { LockTableSettings } from './mysql-options.js';
 
@@ -10,7 +10,7 @@ import type { LockTableSettings } from './mysql-options.js';
 export interface TableStatements {
   create(): string;
   /** The keys of at most `most` rows that nobody uses or has used for `age` ms. A plain read: it locks no row. */
-  unused(age: number, most: number): string;
+  unused(age: number, most: number): Query<{ id: string }>;
   delete(ids: readonly string[], age: number): string;
 }
 
@@ -36,8 +36,8 @@ export class LockTable<Statements extends TableStatements> {
   /** Runs a statement that changes rows, on any connection or by `send`; makes the table first where it is missing. */
   async change<Sent extends Statement>(
     statement: Sent,
-    send: (statement: Sent) => Promise<ResultSetHeader> = this.sendByPool,
-  ): Promise<ResultSetHeader> {
+    send: (statement: Sent) => Promise<Header> = this.sendByPool,
+  ): Promise<Header> {
     try {
       return await send(statement);
     } catch (error) {
@@ -48,9 +48,9 @@ export class LockTable<Statements extends TableStatements> {
   }
 
   /** The rows of a query; none where the table is missing. */
-  async rows<Row>(sql: string): Promise<readonly Row[]> {
+  async rows<Row>(query: Query<Row>): Promise<readonly Row[]> {
     try {
-      return await this.link.rows<Row>(sql);
+      return await this.link.rows(query);
     } catch (error) {
       if (codeOf(error) !== 'ER_NO_SUCH_TABLE' || !this.settings.createTable) throw error;
       return [];
@@ -79,7 +79,7 @@ export class LockTable<Statements extends TableStatements> {
 
   private async deleteSome(): Promise<boolean> {
     const { statements, settings } = this;
-    const unused = await this.rows<{ id: string }>(statements.unused(settings.keepRows, SWEPT_AT_ONCE));
+    const unused = await this.rows(statements.unused(settings.keepRows, SWEPT_AT_ONCE));
     const ids = unused.map(({ id }) => id);
     if (ids.length > 0) await this.link.change(statements.delete(ids, settings.keepRows));
     return ids.length === SWEPT_AT_ONCE;
@@ -136,11 +136,6 @@ export const TOKENS = 128;
 export function reserve(token: string, leastToken: number, bit: string): string {
   const least = Math.max(LEAST_TOKEN, leastToken - 1);
   return `LAST_INSERT_ID((GREATEST(${token}, ${MICROSECONDS}, ${least}) | 1) + 1 + (${bit})) + ${TOKENS - 1}`;
-}
-
-/** A pool with `bigNumberStrings` gives it as text. */
-export function insertIdOf({ insertId }: { readonly insertId: number | string }): number {
-  return Number(insertId);
 }
 
 /** The longest time (ms) that is added to a DATETIME, whose last year is 9999. */

@@ -1,14 +1,8 @@
-import {
-  createPool,
-  type Pool,
-  type PoolConnection,
-  type PoolOptions,
-  type ResultSetHeader,
-  type RowDataPacket,
-} from 'mysql2';
+import { createPool, type Pool, type PoolConnection, type PoolOptions } from 'mysql2';
 import { Timeouts } from '../../timing/clock.js';
 import { codeOf, failureOf } from '../failures.js';
 import { ConnectionWatch, Listeners } from '../listeners.js';
+import { foreignTransaction, readHeader, readRows, ROWS, type Header, type Query } from './mysql-answers.js';
 import {
   databaseOf,
   readConnection,
@@ -28,11 +22,6 @@ const LONGEST_ANSWER = 10_000;
 const LONGEST_WAIT = 11_000;
 /** How often a statement is sent whose transaction the server rolled back to end a deadlock. */
 const DEADLOCK_TRIES = 5;
-/** Server status: the connection is inside a transaction. */
-const IN_TRANSACTION = 1;
-
-/** Options of the application's pool that change how rows are read. */
-const ROWS = { typeCast: true, supportBigNumbers: false, rowsAsArray: false, nestTables: false } as const;
 
 /** Sends statements to the server, each on any connection of the pool and in a transaction of its own. */
 export class MysqlLink {
@@ -59,18 +48,22 @@ export class MysqlLink {
   }
 
   /** Runs a statement that changes rows. */
-  async change(statement: Statement): Promise<ResultSetHeader> {
+  async change(statement: Statement): Promise<Header> {
     for (let tries = 1; ; tries += 1) {
       try {
-        return (await this.send(statement)) as ResultSetHeader;
+        return readHeader(await this.send(statement));
       } catch (error) {
         if (codeOf(error) !== 'ER_LOCK_DEADLOCK' || tries === DEADLOCK_TRIES) throw error;
       }
     }
   }
 
-  async rows<Row>(sql: string): Promise<readonly Row[]> {
-    return (await this.send(sql)) as RowDataPacket[] as Row[];
+  async rows<Row>({ sql, columns }: Query<Row>): Promise<readonly Row[]> {
+    return readRows(await this.send(sql), columns);
+  }
+
+  async ping(): Promise<void> {
+    await this.rows({ sql: 'SELECT 1', columns: {} });
   }
 
   /** The server as messages name it. */
@@ -129,7 +122,7 @@ export class MysqlLink {
           reject(new Error(`the server did not answer within ${LONGEST_ANSWER} ms; the connection was closed`));
         },
       });
-      const answered = (failure: Error | null, answer: unknown) => {
+      const answered: Answered = (failure, answer, header = answer) => {
         if (!expiry.leave()) return;
         if (failure && prepared && this.prepared.refused(failure, prepared, connection)) {
           resolve(this.ask(connection, prepared.text()));
@@ -137,17 +130,32 @@ export class MysqlLink {
         }
         // Of a connection that breaks in mid-statement, the pool tells nothing.
         if (isFatal(failure)) this.watch.tell();
-        const mixed = failure ? undefined : foreignTransaction(answer);
+        const mixed = failure || header === OF_OWN ? undefined : foreignTransaction(header);
         if (mixed || isReadOnly(failure)) cutOff(connection);
         else connection.release();
         if (failure ?? mixed) reject(failure ?? mixed);
         else resolve(answer);
       };
       if (prepared) connection.execute(prepared.sql, prepared.values, answered);
-      else connection.query({ sql: typeof statement === 'string' ? statement : statement.text(), ...ROWS }, answered);
+      else this.askAsText(connection, typeof statement === 'string' ? statement : statement.text(), answered);
+    });
+  }
+
+  /** mysql2 does not say what a connection is inside of when it gives rows: on a pool of the application's, ask for it. */
+  private askAsText(connection: PoolConnection, sql: string, answered: Answered): void {
+    connection.query({ sql, ...ROWS }, (failure, answer: unknown) => {
+      if (failure || !Array.isArray(answer)) answered(failure, answer);
+      else if (this.connections.ownOnly) answered(null, answer, OF_OWN);
+      else connection.query('DO 0', (unknown, header) => answered(unknown, answer, header));
     });
   }
 }
+
+/** How a statement ended. `header` says whether the connection is inside a transaction, where `answer` is rows. */
+type Answered = (failure: Error | null, answer: unknown, header?: unknown) => void;
+
+/** In place of that header: nobody else begins a transaction on a connection of the backend's own. */
+const OF_OWN = {};
 
 /** How a server, or a proxy before it, refuses a prepared statement; each before it runs. */
 const PREPARED_REFUSALS: ReadonlySet<string | undefined> = new Set([
@@ -336,15 +344,6 @@ function cutOff(connection: PoolConnection): void {
 
 function connectionLimit(pool: Pool): number {
   return pool.config.connectionLimit || Infinity;
-}
-
-/** A lock that was taken inside a transaction of the application would end with its rollback. */
-function foreignTransaction(answer: unknown): Error | undefined {
-  const { serverStatus = 0 } = answer as { serverStatus?: number };
-  if ((serverStatus & IN_TRANSACTION) === 0) return undefined;
-  return new Error(
-    'a connection of the pool is inside a transaction; commit before you release a connection, and leave autocommit on',
-  );
 }
 
 /** Whether the connection broke. */

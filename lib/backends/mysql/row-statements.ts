@@ -1,4 +1,3 @@
-import type { ResultSetHeader } from 'mysql2';
 import type { TokenRange } from '../../contracts/lock-backend.js';
 import { processOf } from '../../contracts/lock-requests.js';
 import {
@@ -16,13 +15,12 @@ import {
   isPlain,
   type TableStatements,
   type RowTicket,
-  insertIdOf,
 } from './lock-table.js';
+import { number, text, type Header, type Query } from './mysql-answers.js';
 import type { Statement } from './mysql-link.js';
 
-export interface StateRow {
-  readonly id: Buffer;
-  readonly owner: Buffer;
+interface StateRow {
+  readonly owner: string;
   /** Milliseconds until the lease ends; 0 or less where it has ended. */
   readonly remaining: number;
   readonly token: number;
@@ -91,13 +89,17 @@ WHERE ${owned(id, ticket)}`;
   }
 
   /** The ticket that owned the name last; empty where it has released it. */
-  lastOwner(id: string): string {
-    return `SELECT owner FROM ${this.table} WHERE id = x'${id}'`;
+  lastOwner(id: string): Query<Pick<StateRow, 'owner'>> {
+    return { sql: `SELECT owner FROM ${this.table} WHERE id = x'${id}'`, columns: { owner: text } };
   }
 
-  state(id: string): string {
-    return `SELECT id, name, owner, token, ${until('expires_at')} AS remaining
-FROM ${this.table} WHERE id = x'${id}' AND expires_at > ${NOW}`;
+  /** The row of a lease that runs. As text, the name would come in the characters of the connection. */
+  state(id: string): Query<StateRow> {
+    return {
+      sql: `SELECT CAST(name AS BINARY) AS name, owner, token, ${until('expires_at')} AS remaining
+FROM ${this.table} WHERE id = x'${id}' AND expires_at > ${NOW}`,
+      columns: { name: text, owner: text, token: number, remaining: number },
+    };
   }
 
   /** Keeps a text under the key for `ttl` ms. */
@@ -111,8 +113,11 @@ ON DUPLICATE KEY UPDATE name = ${characters(text)}, expires_at = ${after(ttl)}`;
     return `DELETE FROM ${this.table} WHERE id = x'${id}'`;
   }
 
-  unused(age: number, most: number): string {
-    return `SELECT HEX(id) AS id FROM ${this.table} WHERE ${unusedFor(age, 'expires_at')} LIMIT ${most}`;
+  unused(age: number, most: number): Query<{ id: string }> {
+    return {
+      sql: `SELECT HEX(id) AS id FROM ${this.table} WHERE ${unusedFor(age, 'expires_at')} LIMIT ${most}`,
+      columns: { id: text },
+    };
   }
 
   delete(ids: readonly string[], age: number): string {
@@ -132,8 +137,7 @@ expires_at = IF(${free}, GREATEST(expires_at, ${ends}), expires_at)`);
 }
 
 /** What `take` answered: the tokens and whether others wait, or the milliseconds left of the owner's lease. */
-export function takenOf(header: ResultSetHeader): { tokens: TokenRange; waiting: number } | { remaining: number } {
-  const answer = insertIdOf(header);
+export function takenOf({ insertId: answer }: Header): { tokens: TokenRange; waiting: number } | { remaining: number } {
   if (answer < LEAST_TOKEN) return { remaining: answer };
   const waiting = answer % 2;
   return { tokens: { first: answer - waiting, count: TOKENS }, waiting };

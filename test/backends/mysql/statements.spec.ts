@@ -266,6 +266,33 @@ describe('modes of the server', () => {
       expect((await take(backend, name)).status).toBe('granted');
       await pool.end();
     });
+
+    it.each(['BEGIN', 'SET autocommit = 0'])(
+      'must not have a connection inside a transaction after %s, whose reads may be old',
+      async (begin) => {
+        const pool = createPool({ uri: server.url, connectionLimit: 1 });
+        const other = openBackend(leaseTable(server.url));
+        const backends = [openBackend(leaseTable(pool)), openBackend(getLock(pool))];
+        const [leases, named] = backends as [OpenBackend, OpenBackend];
+        const request = { name: randomUUID(), ticket: newTicket(), ttl: 60_000 };
+        await named.acquire(request);
+        for (const read of [
+          () => leases.inspect(request),
+          () => leases.forceRelease?.(request),
+          () => named.inspect(request),
+        ]) {
+          await pool.query(begin);
+          // From here on, plain reads of the connection see the tables as they are now.
+          await pool.query('SELECT COUNT(*) FROM nest_redis_lock, nest_redis_lock_tokens');
+          await other.acquire(request);
+          await expect(read()).rejects.toThrow('inside a transaction');
+          expect(await read()).not.toBeNull();
+          await other.release(request);
+        }
+        await Promise.all([...backends, other].map((backend) => backend.close()));
+        await pool.end();
+      },
+    );
   });
 
   describe('a transaction of somebody else', () => {

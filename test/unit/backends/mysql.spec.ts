@@ -91,7 +91,7 @@ describe('locked rows of MySQL', () => {
 it('gives up to free a name whose owner is another one at each try', async () => {
   let owner = 0;
   const link = {
-    rows: async () => [{ owner: Buffer.from(`p:${++owner}`) }],
+    rows: async () => [{ owner: `p:${++owner}` }],
     change: async () => ({ affectedRows: 0 }),
     listeners: new Listeners(),
   };
