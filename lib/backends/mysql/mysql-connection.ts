@@ -78,12 +78,13 @@ export function serverOf(pool: Pool): string {
   return `MySQL server ${place}${database === undefined ? '' : `, database "${database}"`}`;
 }
 
-const MISSING_RIGHT = /^ER_(?:DB|TABLE|COLUMN|PROC|SPECIFIC_)ACCESS_DENIED/;
+/** A right or the table is missing, or the table has other columns. */
+const LASTING = /^ER_(?:DB|TABLE|COLUMN|PROC|SPECIFIC_)ACCESS_DENIED|^ER_(?:NO_SUCH_TABLE|BAD_FIELD_ERROR)$/;
 
 /** Why a call to MySQL or MariaDB failed: names the server, the cause and the remedy. */
 export class MysqlFailure extends ServerFailure {
   override readonly name = 'MysqlFailure';
-  override readonly lasts = MISSING_RIGHT.test(this.code ?? '');
+  override readonly lasts = LASTING.test(this.code ?? '');
 }
 
 /** Whether a statement on several rows may succeed for each of the others. */

@@ -346,6 +346,20 @@ describe('modes of the server', () => {
     });
   });
 
+  it.each([
+    ['leaseTable', leaseTable, 'absent', /doesn't exist.*; create the table/],
+    ['getLock', getLock, 'absent', /doesn't exist.*; create the table/],
+    ['leaseTable', leaseTable, 'other_columns', /Unknown column.*; the table has other columns/],
+    ['getLock', getLock, 'other_columns', /Unknown column.*; the table has other columns/],
+  ])('%s ends the wait of a lock whose table fits not (%#)', async (_kind, make, table, message) => {
+    await admin.query('CREATE TABLE IF NOT EXISTS other_columns (id BINARY(32) NOT NULL PRIMARY KEY)');
+    await using app = await startLockApp({ backend: make(server.url, { table, createTable: false }) });
+    await expect(app.locks.acquire('waited', { wait: Infinity })).rejects.toMatchObject({
+      code: 'LOCK_BACKEND',
+      message: expect.stringMatching(message),
+    });
+  });
+
   it('reports once that unused rows cannot be deleted', async () => {
     const user = `u${randomUUID().slice(0, 8)}`;
     await admin.query(`CREATE USER ${user}@'%'`);

@@ -13,6 +13,7 @@ import {
   requirePostgresConnection,
   type PostgresConnection,
   PostgresFailure,
+  PostgresRefusal,
 } from '../connection/postgres-connection.js';
 import { PostgresLink, statementOf } from '../connection/postgres-link.js';
 import { advisoryStatements, sequenceSql } from './advisory-sequence.js';
@@ -143,10 +144,13 @@ SELECT current_setting('server_version_num'), current_setting('transaction_read_
   );
   const { rows } = await migration.query(check, []);
   const [version, readOnly, user, allowed] = (rows[0] ?? []).map(String);
-  const refuse = (why: string) => new PostgresFailure(`${server}${why}`);
+  const refuse = (why: string) => new PostgresRefusal(`${server}${why}`);
   if (Number(version) < LEAST_VERSION) throw refuse(` is too old (${version}): use PostgreSQL 12 or later`);
   if (readOnly === 'on') {
-    throw refuse(' takes no writes: give the address of the primary, or set default_transaction_read_only to off');
+    // A standby may become the primary.
+    throw new PostgresFailure(
+      `${server} takes no writes: give the address of the primary, or set default_transaction_read_only to off`,
+    );
   }
   if (allowed === 'true') return;
   throw refuse(

@@ -1,7 +1,7 @@
 import { messageOf } from '../../../errors/limited-log.js';
 import { instance, type Check } from '../../../options/checks.js';
 import { codeOf } from '../../failures.js';
-import { PostgresFailure } from './postgres-connection.js';
+import { PostgresFailure, PostgresRefusal } from './postgres-connection.js';
 import type { PostgresLink, Reply, Statement } from './postgres-link.js';
 
 /** What a backend needs in its schema, and whether it may create it. */
@@ -56,7 +56,7 @@ export class Migration {
   private async create(): Promise<void> {
     const { schema, sql, allowed } = this.settings;
     const missing = `${this.link.server}: schema "${schema}" lacks what the locks need`;
-    if (!allowed) throw new PostgresFailure(`${missing}, and "migrate" is false; run docs/postgres.sql`);
+    if (!allowed) throw new PostgresRefusal(`${missing}, and "migrate" is false; run docs/postgres.sql`);
     try {
       await this.link.run(`SELECT pg_advisory_xact_lock(hashtextextended('nest_redis_lock migration', 0));\n${sql}`);
     } catch (error) {

@@ -110,12 +110,18 @@ export function optionsOf(connection: PostgresConnection): PoolConfig {
   return { ...options, ...(options.password !== undefined && { password: options.password }) };
 }
 
-const INSUFFICIENT_PRIVILEGE = '42501';
+/** A right that is missing, and a table that has other columns. */
+const LASTING: ReadonlySet<string | undefined> = new Set(['42501', '42703']);
 
 /** Why a call to PostgreSQL failed: names the server, the cause and the remedy. */
 export class PostgresFailure extends ServerFailure {
   override readonly name = 'PostgresFailure';
-  override readonly lasts = this.code === INSUFFICIENT_PRIVILEGE;
+  override readonly lasts: boolean = LASTING.has(this.code);
+}
+
+/** What only an operator mends: the server lacks a table, its version is too old, or the user lacks a right. */
+export class PostgresRefusal extends PostgresFailure {
+  override readonly lasts = true;
 }
 
 export const REMEDIES: Remedies = [

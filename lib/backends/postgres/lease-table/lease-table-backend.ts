@@ -10,6 +10,7 @@ import {
   type PostgresConnection,
   requirePostgresConnection,
   PostgresFailure,
+  PostgresRefusal,
 } from '../connection/postgres-connection.js';
 import { PostgresLink, statementOf, type Row } from '../connection/postgres-link.js';
 import { ContendedNames, LeaseChannel, nameInMessages } from './lease-channel.js';
@@ -224,9 +225,10 @@ SELECT current_setting('server_version_num'), current_setting('transaction_read_
   );
   const { rows } = await table.link.query(settings, []);
   const [version, readOnly, isolation, durability, user, complete] = (rows[0] ?? []).map(String);
-  const refuse = (why: string) => new PostgresFailure(`${server} ${why}`);
-  if (Number(version) < LEAST_VERSION) throw refuse(`is too old (${version}): use PostgreSQL 12 or later`);
-  if (readOnly === 'on') throw refuse('takes no writes: give the address of the primary');
+  if (Number(version) < LEAST_VERSION) {
+    throw new PostgresRefusal(`${server} is too old (${version}): use PostgreSQL 12 or later`);
+  }
+  if (readOnly === 'on') throw new PostgresFailure(`${server} takes no writes: give the address of the primary`);
   if (isolation !== 'read committed') {
     throw new BackendRefusal(
       `${server} runs ${isolation} transactions: set default_transaction_isolation to 'read committed' for the locks, ` +
@@ -252,7 +254,7 @@ SELECT (CASE WHEN has_schema_privilege('${schema}', 'USAGE') THEN (
   );
   const { rows } = await table.link.query(rights, []);
   if (String(rows[0]?.[0]) === 'true') return;
-  throw new PostgresFailure(
+  throw new PostgresRefusal(
     `${table.link.server}: user "${user}" lacks rights: GRANT USAGE ON SCHEMA ${schema} TO "${user}"; ` +
       `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA ${schema} TO "${user}"`,
   );

@@ -1,7 +1,7 @@
 import { jest } from '@jest/globals';
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { LockTimeoutError } from 'nest-redis-lock';
+import { type LockBackend, LockTimeoutError } from 'nest-redis-lock';
 import { advisory, leaseTable, lockInTransaction, postgres } from 'nest-redis-lock/postgres';
 import type { RenewAnswer } from 'nest-redis-lock/backend';
 import pg from 'pg';
@@ -351,6 +351,19 @@ describe('a user without rights', () => {
     await expect(left.locks.acquire('after', { wait: Infinity })).rejects.toMatchObject({
       code: 'LOCK_BACKEND',
       message: expect.stringMatching(/permission denied.*grant the rights/),
+    });
+  });
+
+  it.each<[string, () => LockBackend, RegExp]>([
+    ['the rights of leaseTable()', () => leaseTable(url()), /lacks rights|permission denied/],
+    ['the rights of advisory()', () => advisory(url()), /user "limited" lacks rights: GRANT USAGE/],
+    ['the tables', () => leaseTable(server.url, { schema: 'absent', migrate: false }), /"migrate" is false; run/],
+    ['the sequence', () => advisory(server.url, { schema: 'absent', migrate: false }), /"migrate" is false; run/],
+  ])('ends the wait of a lock where %s are missing', async (_what, open, message) => {
+    await using app = await startLockApp({ backend: open() });
+    await expect(app.locks.acquire('waited', { wait: Infinity })).rejects.toMatchObject({
+      code: 'LOCK_BACKEND',
+      message: expect.stringMatching(message),
     });
   });
 
