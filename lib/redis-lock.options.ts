@@ -1,11 +1,10 @@
 import { fenceTtlOf } from './backends/redis/locks/queue.lua.js';
 import { cacheSettings, type CacheOptions, type CacheSettings } from './cache/options/cache-options.js';
 import type { LockBackend } from './contracts/lock-backend.js';
-import { familyIn } from './keys/key-part.js';
 import { unknownBackend } from './lock/line/lock-backends.js';
 import { defaultApplication, defaultLabel } from './lock/line/process-label.js';
 import { resolveLockOptions, type LockOptions, type ResolvedLockOptions } from './lock/options/lock-options.js';
-import { instance, timer, trueOrFalse, type Check, type Duration } from './options/checks.js';
+import { instance, prefixText, timer, trueOrFalse, type Check, type Duration } from './options/checks.js';
 import { lockOption } from './options/option-checks.js';
 import { OptionTable, settingOf } from './options/option-table.js';
 import type { RedisConnection } from './options/redis-connection.js';
@@ -123,17 +122,7 @@ const MODULE_OPTIONS = new OptionTable<RedisLockModuleOptions, ResolvedModuleOpt
         Object.entries(given).map(([name, each]) => [name, lockBackend(each, `${option}.${name}`, checks)]),
       );
     }),
-    prefix: setting('prefix', (value, option, checks) => {
-      const prefix = instance(isPrefix, 'a string without braces, which would change the Cluster slot')(
-        value,
-        option,
-        checks,
-      );
-      const family = familyIn(`${prefix}:`);
-      const remedy = `a prefix without "${family}" between colons: keys of applications with another prefix begin so`;
-      checks.require(family === undefined, option, value, remedy);
-      return prefix;
-    }),
+    prefix: setting('prefix', prefixText),
     application: setting('application', instance(isText, 'a string of one character or more')),
     defaults: setting('defaults', (value, option, checks) =>
       resolveLockOptions(checks.object(option, value, 'an object of lock options')),
@@ -183,8 +172,4 @@ function isLockBackend(value: unknown): value is LockBackend {
 
 function isText(value: unknown): value is string {
   return typeof value === 'string' && value !== '';
-}
-
-function isPrefix(value: unknown): value is string {
-  return isText(value) && !/[{}]/.test(value);
 }

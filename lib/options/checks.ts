@@ -1,4 +1,5 @@
 import ms from 'ms';
+import { familyIn } from '../keys/key-part.js';
 import type { OptionChecks } from './option-checks.js';
 
 type Unit = 'ms' | 's' | 'm' | 'h' | 'd' | 'w';
@@ -81,4 +82,21 @@ export const abortSignal: Check<AbortSignal> = instance((value) => value instanc
 /** Takes a string. */
 export function text(remedy: string): Check<string> {
   return instance((value) => typeof value === 'string', remedy);
+}
+
+/** What precedes the names of a module. */
+export const prefixText: Check<string> = (value, option, checks) => {
+  const prefix = instance(isPrefix, 'a string without braces, which would change the Cluster slot')(
+    value,
+    option,
+    checks,
+  );
+  const family = familyIn(`${prefix}:`);
+  const remedy = `a prefix without "${family}" between colons: keys of applications with another prefix begin so`;
+  checks.require(family === undefined, option, value, remedy);
+  return prefix;
+};
+
+function isPrefix(value: unknown): value is string {
+  return typeof value === 'string' && value !== '' && !/[{}]/.test(value);
 }

@@ -12,7 +12,7 @@ import {
   until,
   intervalOf,
 } from './lock-table.js';
-import { hex, number, text, type Query } from './mysql-answers.js';
+import { hex, number, text, type Query } from './mysql-connection.js';
 
 /** A row that a ticket is to take. */
 export interface RowTake extends RowTicket {

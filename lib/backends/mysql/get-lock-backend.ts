@@ -18,8 +18,17 @@ import {
   unusedFor,
   TRIAL,
 } from './lock-table.js';
-import { number, orNull, readHeader, readRows, ROWS, text, type Query } from './mysql-answers.js';
-import { openConnection, type MysqlConnection } from './mysql-connection.js';
+import {
+  openConnection,
+  type MysqlConnection,
+  number,
+  orNull,
+  readHeader,
+  readRows,
+  ROWS,
+  text,
+  type Query,
+} from './mysql-connection.js';
 import { MysqlLink } from './mysql-link.js';
 import { type GetLockOptions, GET_LOCK_OPTIONS, type GetLockSettings } from './mysql-options.js';
 

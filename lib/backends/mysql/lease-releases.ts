@@ -4,8 +4,7 @@ import { TurnBatch } from '../batch.js';
 import type { BatchStatements, EndedRow, HeldRow } from './batch-statements.js';
 import { type LockedRows, MOST_AT_ONCE, LANES } from './lease-takes.js';
 import { TOKENS, type LockTable, type RowTicket } from './lock-table.js';
-import type { Header } from './mysql-answers.js';
-import { isOfOneRow } from './mysql-connection.js';
+import { isOfOneRow, type Header } from './mysql-connection.js';
 import type { MysqlLink } from './mysql-link.js';
 import type { RowStatements } from './row-statements.js';
 

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type { LockStore } from '../../contracts/lock-backend.js';
 import { codeOf } from '../failures.js';
 import { Sweeper } from '../sweeper.js';
-import type { Header, Query } from './mysql-answers.js';
+import type { Header, Query } from './mysql-connection.js';
 import type { MysqlLink, Statement } from './mysql-link.js';
 import type { LockTableSettings } from './mysql-options.js';
 

@@ -2,7 +2,6 @@ import { createPool, type Pool, type PoolConnection, type PoolOptions } from 'my
 import { Timeouts } from '../../timing/clock.js';
 import { codeOf, failureOf } from '../failures.js';
 import { ConnectionWatch, Listeners } from '../listeners.js';
-import { foreignTransaction, readHeader, readRows, ROWS, type Header, type Query } from './mysql-answers.js';
 import {
   databaseOf,
   readConnection,
@@ -10,6 +9,12 @@ import {
   MysqlFailure,
   REMEDIES,
   type GivenConnection,
+  foreignTransaction,
+  readHeader,
+  readRows,
+  ROWS,
+  type Header,
+  type Query,
 } from './mysql-connection.js';
 import type { PreparableStatement } from './row-statements.js';
 

@@ -16,7 +16,7 @@ import {
   type TableStatements,
   type RowTicket,
 } from './lock-table.js';
-import { number, text, type Header, type Query } from './mysql-answers.js';
+import { number, text, type Header, type Query } from './mysql-connection.js';
 import type { Statement } from './mysql-link.js';
 
 interface StateRow {

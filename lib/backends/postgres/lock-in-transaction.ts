@@ -1,7 +1,9 @@
 import type { ClientBase, QueryArrayResult } from 'pg';
-import { LockTimeoutError } from '../../errors/lock-errors.js';
-import { timer, type Duration } from '../../options/checks.js';
+import { LockKeyError, LockTimeoutError } from '../../errors/lock-errors.js';
+import { whyNotAName } from '../../keys/key-part.js';
+import { prefixText, timer, type Duration } from '../../options/checks.js';
 import { lockOption } from '../../options/option-checks.js';
+import { OptionTable, settingOf } from '../../options/option-table.js';
 import { advisoryKey } from './advisory/advisory-session.js';
 import { codeOf } from '../failures.js';
 
@@ -12,6 +14,21 @@ export interface TransactionLockOptions {
   /** The `prefix` of the module, so that the names are those of `advisory()`. */
   prefix?: string;
 }
+
+interface TransactionLockSettings {
+  readonly wait: number;
+  readonly prefix: string | undefined;
+}
+
+const setting = settingOf<TransactionLockSettings>();
+
+const OPTIONS = new OptionTable<TransactionLockOptions, TransactionLockSettings>(
+  lockOption,
+  'option of lockInTransaction()',
+  '',
+  { wait: 5_000, prefix: undefined },
+  { wait: setting('wait', timer(0)), prefix: setting('prefix', prefixText) },
+);
 
 /** What PostgreSQL answers when the wait is over. */
 const LOCK_NOT_AVAILABLE = '55P03';
@@ -28,16 +45,19 @@ const NO_TRANSACTION = '25P01';
  * (`wait: 0`) it is not.
  *
  * @throws LockTimeoutError when the name is still taken after `wait`
+ * @throws LockKeyError for what is no name, such as `undefined` or an empty string
  * @throws LockConfigError when an option has an invalid value, when `client` is a `Pool` or has no open transaction,
  *   and when the transaction runs at `REPEATABLE READ` or `SERIALIZABLE`: it would read data from before the lock
  */
 export async function lockInTransaction(
   client: ClientBase,
   name: string,
-  { wait = 5_000, prefix }: TransactionLockOptions = {},
+  options: TransactionLockOptions = {},
 ): Promise<void> {
   requireClient(client);
-  const limit = timer(0)(wait, 'wait', lockOption);
+  requireName(name);
+  const given = lockOption.object('options', options, 'an object of options of lockInTransaction()');
+  const { wait: limit, prefix } = OPTIONS.settings(given);
   const key = advisoryKey(prefix, name);
   const start = performance.now();
   const { isolation, timeLimit, taken } = await tryInTransaction(client, key);
@@ -63,6 +83,13 @@ function requireClient(client: unknown): void {
   }
   const isClient = typeof client === 'object' && client !== null && 'query' in client;
   if (!isClient) throw lockOption.refused('client', client, 'a Client of pg on which BEGIN has run');
+}
+
+/** Other values would be made into text, which is one name for many of them. */
+function requireName(name: unknown): void {
+  const why = whyNotAName(name);
+  if (why === undefined) return;
+  throw new LockKeyError(`The name of lockInTransaction() is ${why}; give a string of one character or more`);
 }
 
 interface Attempt {

@@ -353,7 +353,10 @@ describe('modes of the server', () => {
     ['getLock', getLock, 'other_columns', /Unknown column.*; the table has other columns/],
   ])('%s ends the wait of a lock whose table fits not (%#)', async (_kind, make, table, message) => {
     await admin.query('CREATE TABLE IF NOT EXISTS other_columns (id BINARY(32) NOT NULL PRIMARY KEY)');
-    await using app = await startLockApp({ backend: make(server.url, { table, createTable: false }) });
+    await using app = await startLockApp({
+      backend: make(server.url, { table, createTable: false }),
+      commandTimeout: 2_000,
+    });
     await expect(app.locks.acquire('waited', { wait: Infinity })).rejects.toMatchObject({
       code: 'LOCK_BACKEND',
       message: expect.stringMatching(message),

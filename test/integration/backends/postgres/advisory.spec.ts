@@ -385,6 +385,39 @@ describe('lockInTransaction', () => {
     await expect(withoutClient).rejects.toThrow(/Option "client" is undefined; give a Client of pg/);
   });
 
+  it.each([
+    [undefined, /is undefined \(undefined\); give a string/],
+    [null, /is null/],
+    ['', /is an empty string/],
+    [NaN, /is NaN \(number\)/],
+    [{}, /is \{\} \(object\)/],
+    [['order:6'], /\(object\)/],
+    ['a\ud800', /half a surrogate pair/],
+  ])('refuses the name %j, which would be one for many', async (name, message) => {
+    const [first] = clients();
+    await first.query('BEGIN');
+    const taken = lockInTransaction(first, name as string);
+    await expect(taken).rejects.toThrow(message);
+    await expect(taken).rejects.toMatchObject({ code: 'LOCK_KEY' });
+    const { rows } = await first.query(`SELECT 1 FROM pg_locks WHERE locktype = 'advisory'`);
+    expect(rows).toEqual([]);
+  });
+
+  it.each([
+    [{ timeout: 1 }, /Unknown option of lockInTransaction\(\) "timeout"; give any of wait, prefix/],
+    [{ prefix: 'x{' }, /Option "prefix" is "x\{"; give a string without braces/],
+    [{ prefix: 'shop:cache' }, /give a prefix without "cache"/],
+    [{ prefix: 1 }, /Option "prefix" is 1/],
+    [{ wait: Infinity }, /Option "wait" is Infinity/],
+    [null, /Option "options" is null; give an object of options of lockInTransaction/],
+  ])('refuses the options %j', async (options, message) => {
+    const [first] = clients();
+    await first.query('BEGIN');
+    const taken = lockInTransaction(first, 'order:7', options as object);
+    await expect(taken).rejects.toThrow(message);
+    await expect(taken).rejects.toBeInstanceOf(LockConfigError);
+  });
+
   it.each(['REPEATABLE READ', 'SERIALIZABLE'])('refuses a transaction at the level %s', async (level) => {
     const [first, second] = clients();
     await first.query(`BEGIN ISOLATION LEVEL ${level}`);

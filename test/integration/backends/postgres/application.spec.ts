@@ -360,7 +360,7 @@ describe('a user without rights', () => {
     ['the tables', () => leaseTable(server.url, { schema: 'absent', migrate: false }), /"migrate" is false; run/],
     ['the sequence', () => advisory(server.url, { schema: 'absent', migrate: false }), /"migrate" is false; run/],
   ])('ends the wait of a lock where %s are missing', async (_what, open, message) => {
-    await using app = await startLockApp({ backend: open() });
+    await using app = await startLockApp({ backend: open(), commandTimeout: 2_000 });
     await expect(app.locks.acquire('waited', { wait: Infinity })).rejects.toMatchObject({
       code: 'LOCK_BACKEND',
       message: expect.stringMatching(message),
