@@ -106,7 +106,7 @@ BEGIN
     token := greatest(lock.unissued, (extract(epoch FROM now_) * 1000000)::bigint);
     tokens := greatest(1, least(128, (extract(epoch FROM now_) * 1000000)::bigint - lock.unissued));
     UPDATE nest_redis_lock.locks AS l SET unissued = token + tokens WHERE l.key = _key;
-    status := 1; remaining := floor(extract(epoch FROM lock.expires_at - now_) * 1000)::int; others := lock.waiting; holder := lock.owner;
+    status := 1; remaining := least(floor(extract(epoch FROM lock.expires_at - now_) * 1000), 2147483647)::int; others := lock.waiting; holder := lock.owner;
     RETURN;
   END IF;
   IF lock.expires_at <= now_ THEN
@@ -123,7 +123,7 @@ BEGIN
     token := greatest(lock.unissued, (extract(epoch FROM now_) * 1000000)::bigint);
     tokens := greatest(1, least(128, (extract(epoch FROM now_) * 1000000)::bigint - lock.unissued));
     UPDATE nest_redis_lock.locks AS l SET unissued = token + tokens WHERE l.key = _key;
-    status := 1; remaining := floor(extract(epoch FROM lock.expires_at - now_) * 1000)::int; others := lock.waiting; holder := lock.owner;
+    status := 1; remaining := least(floor(extract(epoch FROM lock.expires_at - now_) * 1000), 2147483647)::int; others := lock.waiting; holder := lock.owner;
     RETURN;
     END IF;
     lock.owner := next_.successor;
@@ -146,7 +146,7 @@ BEGIN
       place := nest_redis_lock.place_v1(_key, _ticket);
     END IF;
   END IF;
-  status := 0; token := lock.unissued; remaining := floor(extract(epoch FROM lock.expires_at - now_) * 1000)::int; holder := lock.owner;
+  status := 0; token := lock.unissued; remaining := least(floor(extract(epoch FROM lock.expires_at - now_) * 1000), 2147483647)::int; holder := lock.owner;
 END $$;
 
 CREATE OR REPLACE FUNCTION nest_redis_lock.beat_v1(_key bytea, _ticket text, OUT status int, OUT token bigint, OUT tokens int, OUT remaining int, OUT others int, OUT place int, OUT holder text)
@@ -165,7 +165,7 @@ BEGIN
     token := greatest(lock.unissued, (extract(epoch FROM now_) * 1000000)::bigint);
     tokens := greatest(1, least(128, (extract(epoch FROM now_) * 1000000)::bigint - lock.unissued));
     UPDATE nest_redis_lock.locks AS l SET unissued = token + tokens WHERE l.key = _key;
-    status := 1; remaining := floor(extract(epoch FROM lock.expires_at - now_) * 1000)::int; others := lock.waiting; holder := lock.owner;
+    status := 1; remaining := least(floor(extract(epoch FROM lock.expires_at - now_) * 1000), 2147483647)::int; others := lock.waiting; holder := lock.owner;
     RETURN;
   END IF;
   UPDATE nest_redis_lock.waiters AS w SET seen_at = now_ WHERE w.key = _key AND w.ticket = _ticket RETURNING w.name INTO name_;
@@ -177,7 +177,7 @@ BEGIN
     token := token + tokens; holder := next_.successor;
   ELSE
     PERFORM nest_redis_lock.tell_v1('wanted', lock.owner, ' ' || name_);
-    token := lock.unissued; remaining := floor(extract(epoch FROM lock.expires_at - now_) * 1000)::int; holder := lock.owner;
+    token := lock.unissued; remaining := least(floor(extract(epoch FROM lock.expires_at - now_) * 1000), 2147483647)::int; holder := lock.owner;
   END IF;
   status := 0; place := nest_redis_lock.place_v1(_key, _ticket);
 END $$;
@@ -227,7 +227,7 @@ BEGIN
     END IF;
     IF lock.expires_at > now_ AND lock.owner <> _ticket THEN
       status := 0; busy_at := i; holder := lock.owner;
-      remaining := floor(extract(epoch FROM lock.expires_at - now_) * 1000)::int;
+      remaining := least(floor(extract(epoch FROM lock.expires_at - now_) * 1000), 2147483647)::int;
       RETURN;
     END IF;
     token := greatest(token, lock.unissued);
@@ -284,7 +284,7 @@ BEGIN
     SELECT * INTO first_ FROM nest_redis_lock.waiters AS w
       WHERE w.key = _key AND w.seen_at > now_ - interval '1500 ms' ORDER BY w.arrival LIMIT 1;
     IF FOUND THEN
-      PERFORM nest_redis_lock.tell_v1('ends', first_.ticket, format(' %s %s', floor(extract(epoch FROM lock.expires_at - now_) * 1000)::int, first_.name));
+      PERFORM nest_redis_lock.tell_v1('ends', first_.ticket, format(' %s %s', least(floor(extract(epoch FROM lock.expires_at - now_) * 1000), 2147483647)::int, first_.name));
     END IF;
   END IF;
   RETURN 1;
@@ -299,7 +299,7 @@ BEGIN
     WHERE l.key = _key AND l.owner = _ticket AND l.expires_at > clock_timestamp()
     RETURNING l.expires_at, l.waiting INTO ends, others;
   -- The lease is at least `_ttl`, although a moment has passed since.
-  remaining := CASE WHEN FOUND THEN greatest(_ttl, floor(extract(epoch FROM ends - clock_timestamp()) * 1000)::int) ELSE -1 END;
+  remaining := CASE WHEN FOUND THEN greatest(_ttl, least(floor(extract(epoch FROM ends - clock_timestamp()) * 1000), 2147483647)::int) ELSE -1 END;
 END $$;
 
 CREATE OR REPLACE FUNCTION nest_redis_lock.mint_v1(_key bytea, _ticket text, _least bigint, OUT token bigint, OUT tokens int)

@@ -18,6 +18,7 @@ import { LeaseReleases, LeaseRenewals, releaseStatus } from './lease-releases.js
 import { LAST_FUNCTION } from './lease-statements.js';
 import { LeaseTable, inOrder, labelPrefix, leaseSweeper, lockKey } from './lease-table.js';
 import { LeaseTakes, granted, queueAnswer } from './lease-takes.js';
+import { LONGEST_LEASE } from './waiter.sql.js';
 
 /** The options of `leaseTable()` beside the connection. */
 export interface LeaseTableOptions {
@@ -97,7 +98,8 @@ function leaseTableOn(connection: PostgresConnection, settings: LeaseTableSettin
   const queueOf = (module: ModuleContext, keyOf: (name: string) => string): LockQueue => ({
     listen: () => channel.listen(module),
 
-    enqueue: ({ name, ticket, ttl, claim = null }) => takes.enqueue({ key: keyOf(name), name, ticket, ttl, claim }),
+    enqueue: ({ name, ticket, ttl, claim = null }) =>
+      takes.enqueue({ key: keyOf(name), name, ticket, ttl: leaseOf(ttl), claim: claim && leaseOf(claim) }),
 
     async beat({ name, ticket }) {
       const row = await table.row(statements.beat, [keyOf(name), ticket]);
@@ -105,7 +107,13 @@ function leaseTableOn(connection: PostgresConnection, settings: LeaseTableSettin
     },
 
     async requeue({ name, ticket, again, claim }) {
-      const row = await table.row(statements.requeue, [keyOf(name), ticket, again, claim, nameInMessages(name)]);
+      const row = await table.row(statements.requeue, [
+        keyOf(name),
+        ticket,
+        again,
+        leaseOf(claim),
+        nameInMessages(name),
+      ]);
       if (isGone(row)) return { status: 'not-owner', resent: false };
       return channel.withReach(queueAnswer(row), name);
     },
@@ -118,7 +126,7 @@ function leaseTableOn(connection: PostgresConnection, settings: LeaseTableSettin
       // In the order in which every statement locks them.
       const keyed = inOrder(names.map((name) => ({ key: keyOf(name), name })));
       const keys = keyed.map(({ key }) => key);
-      const row = await table.row(statements.acquire, [keys, ticket, ttl, leastToken]);
+      const row = await table.row(statements.acquire, [keys, ticket, leaseOf(ttl), leastToken]);
       const [status, token, remaining, busyAt, owner] = row;
       if (Number(status) === 1) return { ...granted(token, 1, remaining, 0), waiting: undefined };
       const { name } = keyed[Number(busyAt) - 1] as { name: string };
@@ -130,7 +138,7 @@ function leaseTableOn(connection: PostgresConnection, settings: LeaseTableSettin
       acquireSeveral,
 
       renew: (requests) =>
-        requests.map(({ name, ticket, ttl }) => renewals.renew({ key: keyOf(name), name, ticket, ttl })),
+        requests.map(({ name, ticket, ttl }) => renewals.renew({ key: keyOf(name), name, ticket, ttl: leaseOf(ttl) })),
 
       release: ({ name, ticket }) => releases.release({ key: keyOf(name), name, ticket }),
 
@@ -140,7 +148,7 @@ function leaseTableOn(connection: PostgresConnection, settings: LeaseTableSettin
       },
 
       async keep({ name, ticket, rest }) {
-        const [answer] = await table.row(statements.keep, [[keyOf(name)], ticket, rest]);
+        const [answer] = await table.row(statements.keep, [[keyOf(name)], ticket, leaseOf(rest)]);
         return { status: releaseStatus(answer), resent: false };
       },
 
@@ -164,7 +172,7 @@ function leaseTableOn(connection: PostgresConnection, settings: LeaseTableSettin
       async label(label, ttl) {
         const of = labelPrefix(prefix) + process;
         if (ttl === 0) await table.query(statements.unlabel, [of]);
-        else await table.query(statements.label, [of, label, ttl]);
+        else await table.query(statements.label, [of, label, leaseOf(ttl)]);
       },
 
       async forceRelease({ name }) {
@@ -196,6 +204,11 @@ function leaseTableOn(connection: PostgresConnection, settings: LeaseTableSettin
       await link.close();
     },
   };
+}
+
+/** The `minHold` of a lock comes on top of its `ttl`. A shorter lease is renewed. */
+function leaseOf(ms: number): number {
+  return Math.min(ms, LONGEST_LEASE);
 }
 
 function labelled(label: unknown): { label?: string } {

@@ -5,9 +5,12 @@ export function microsOf(clock: string): string {
   return `(extract(epoch FROM ${clock}) * 1000000)::bigint`;
 }
 
+/** The longest lease (ms), which is the largest "int"; one ends later where the clock of the server was set back. */
+export const LONGEST_LEASE = 2_147_483_647;
+
 /** Whole milliseconds of an interval. */
 export function millisecondsOf(interval: string): string {
-  return `floor(extract(epoch FROM ${interval}) * 1000)::int`;
+  return `least(floor(extract(epoch FROM ${interval}) * 1000), ${LONGEST_LEASE})::int`;
 }
 
 /** A new end of a lease, `ms` from now. */

@@ -444,6 +444,39 @@ describe('limits', () => {
   });
 });
 
+describe('a lease that ends after more milliseconds than an "int" counts', () => {
+  startLeaseTable();
+
+  it('is told as far as an "int" goes, where the clock of the server was set back', async () => {
+    const { locks, close } = await startLockApp({ backend: leaseTable(server.url) });
+    const names = ['ahead:1', 'ahead:2'];
+    for (const each of names) await locks.withLock(each, async () => {});
+    await db.query(
+      `UPDATE nest_redis_lock.locks SET owner = 'other:1', expires_at = now() + interval '90 days'
+      WHERE key IN ($1, $2)`,
+      names.map((each) => lockKey(undefined, each)),
+    );
+    for (const key of ['ahead:1', names]) {
+      expect((await locks.tryAcquire(key)) === null).toBe(true);
+      await expect(locks.acquire(key, { wait: 200 })).rejects.toMatchObject({ code: 'LOCK_TIMEOUT' });
+    }
+    expect(await locks.isLocked('ahead:1')).toBe(true);
+    expect(await locks.inspect('ahead:1')).toMatchObject({ owner: 'other:1', ttl: 2 ** 31 - 1 });
+    expect(await locks.forceRelease('ahead:1')).toBe(true);
+    await close();
+  });
+
+  it('is no longer than that for a long minimum hold', async () => {
+    const { locks, close } = await startLockApp({ backend: leaseTable(server.url) });
+    for (const key of ['long:1', ['long:2', 'long:3']]) {
+      const lock = await locks.acquire(key, { minHold: 2 ** 31 - 1, ttl: 2 ** 31 - 1, wait: 0 });
+      await lock.release();
+    }
+    expect((await locks.inspect('long:1'))?.ttl).toBeGreaterThan(2_147_000_000);
+    await close();
+  });
+});
+
 describe('the queue that inspect shows', () => {
   startLeaseTable();
 
