@@ -5,6 +5,7 @@ import { prefixText, timer, type Duration } from '../../options/checks.js';
 import { lockOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
 import { advisoryKey } from './advisory/advisory-session.js';
+import { AS_TEXT } from './connection/postgres-link.js';
 import { codeOf } from '../failures.js';
 
 /** The options of `lockInTransaction()`. */
@@ -101,8 +102,6 @@ interface Attempt {
 }
 
 /**
- * The answers are text: the client may have parsers of its own for booleans.
- *
  * SAVEPOINT fails outside a transaction, where the lock would end with its own statement.
  */
 async function tryInTransaction(client: ClientBase, key: string): Promise<Attempt> {
@@ -110,7 +109,7 @@ async function tryInTransaction(client: ClientBase, key: string): Promise<Attemp
 SELECT current_setting('transaction_isolation'), current_setting('lock_timeout'),
   CASE WHEN current_setting('transaction_isolation') LIKE 'read %' THEN pg_try_advisory_xact_lock(${key})::text END`;
   try {
-    const results: unknown = await client.query({ text, rowMode: 'array' });
+    const results: unknown = await client.query({ text, rowMode: 'array', types: AS_TEXT });
     const { rows } = (results as QueryArrayResult<[string, string, string | null]>[])[2] ?? { rows: [] };
     const [isolation = '', timeLimit = '', taken = null] = rows[0] ?? [];
     return { isolation, timeLimit, taken: taken === null ? null : taken === 'true' };

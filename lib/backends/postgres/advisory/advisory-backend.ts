@@ -15,7 +15,7 @@ import {
   PostgresFailure,
   PostgresRefusal,
 } from '../connection/postgres-connection.js';
-import { PostgresLink, statementOf } from '../connection/postgres-link.js';
+import { AS_TEXT, PostgresLink, statementOf } from '../connection/postgres-link.js';
 import { advisoryStatements, sequenceSql } from './advisory-sequence.js';
 import { advisoryKey, AdvisorySession, PATIENCE, THROUGH_POOLER } from './advisory-session.js';
 
@@ -191,6 +191,6 @@ async function sharesSessions(link: PostgresLink): Promise<boolean> {
 }
 
 async function pidOf(client: Client): Promise<number> {
-  const { rows } = await client.query<[number]>({ text: 'SELECT pg_backend_pid()', rowMode: 'array' });
+  const { rows } = await client.query<[number]>({ text: 'SELECT pg_backend_pid()', rowMode: 'array', types: AS_TEXT });
   return Number(rows[0]?.[0]);
 }

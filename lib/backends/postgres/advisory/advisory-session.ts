@@ -8,7 +8,7 @@ import type { StoreSession } from '../../sessions/session-slot.js';
 import { codeOf } from '../../failures.js';
 import { arrivesAfter, PROBE_PATIENCE } from '../connection/listening-connection.js';
 import { PostgresFailure } from '../connection/postgres-connection.js';
-import { NOT_PREPARED, type PostgresLink, type Row, type Statement } from '../connection/postgres-link.js';
+import { AS_TEXT, NOT_PREPARED, type PostgresLink, type Row, type Statement } from '../connection/postgres-link.js';
 import { lockKey } from '../lease-table/lease-table.js';
 import { TOKENS, type AdvisoryStatements } from './advisory-sequence.js';
 
@@ -165,7 +165,12 @@ export class AdvisorySession implements StoreSession {
     let row: Row | undefined;
     if (this.asked++ === 0) this.socket?.ref();
     try {
-      const { rows } = await this.client.query<Row[]>({ ...statement, values: [...values], rowMode: 'array' });
+      const { rows } = await this.client.query<Row[]>({
+        ...statement,
+        values: [...values],
+        rowMode: 'array',
+        types: AS_TEXT,
+      });
       row = rows[0];
     } catch (error) {
       // Another session of the server than the one that prepared the statement.

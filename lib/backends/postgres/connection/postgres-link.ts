@@ -1,7 +1,9 @@
 import { createHash } from 'node:crypto';
+import type { EventEmitter } from 'node:events';
 import { Socket } from 'node:net';
 import pg from 'pg';
 import type { PoolClient, Pool, PoolConfig, QueryArrayConfig, QueryArrayResult } from 'pg';
+import { BackendRefusal } from '../../../contracts/store.js';
 import { Timeouts } from '../../../timing/clock.js';
 import { codeOf, failureOf } from '../../failures.js';
 import { ConnectionWatch, Listeners } from '../../listeners.js';
@@ -24,6 +26,8 @@ export interface Reply {
 
 /** How long (ms) a connection of our own may take to open, and a statement on it to be answered. */
 const PATIENCE = 5_000;
+/** How statements ask for their values: as the text that the server sent, whatever the parsers of a pool make of it. */
+export const AS_TEXT = { getTypeParser: () => (text: string) => text };
 /** What a pooler answers to prepared statements that it lets go to different connections of the server. */
 export const NOT_PREPARED: ReadonlySet<string> = new Set(['26000', '42P05']);
 
@@ -78,7 +82,7 @@ export class PostgresLink {
     }
     const { prepares } = this;
     const { text, name } = statement;
-    const query: QueryArrayConfig = { text, values: values as unknown[], rowMode: 'array' };
+    const query: QueryArrayConfig = { text, values: values as unknown[], rowMode: 'array', types: AS_TEXT };
     if (prepares) query.name = name;
     const done: Done = (error, result) => {
       // Such a statement was refused before it ran.
@@ -94,15 +98,14 @@ export class PostgresLink {
       }
     };
     if (this.kept?.send(query, done)) return;
-    const { source } = this;
-    if (source === this.pool && !this.own) queryOutsideTransactions(source, this.limited(query), done);
-    else source.query<unknown[]>(this.limited(query), done);
+    this.send(query, done);
   }
 
   /** Runs one statement or several, without values. */
-  async run(text: string): Promise<void> {
-    const { source } = this;
-    await source.query(this.limited({ text }));
+  run(text: string): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.send({ text, rowMode: 'array' }, (error) => (error ? reject(error) : resolve()));
+    });
   }
 
   /** Another connection to the same server, not connected yet. Its user closes it. */
@@ -133,6 +136,12 @@ export class PostgresLink {
     this.kept?.close();
     this.watch.close();
     await Promise.all([this.own ? this.pool.end() : undefined, this.spare?.end()]);
+  }
+
+  private send(query: QueryArrayConfig, done: Done): void {
+    const { source, server } = this;
+    if (source === this.pool && !this.own) queryOutsideTransactions(source, server, this.limited(query), done);
+    else source.query<unknown[]>(this.limited(query), done);
   }
 
   /** The query with a time limit: after it the pool, also that of the application, closes the connection. */
@@ -292,28 +301,37 @@ function serverOf(options: PoolConfig): string {
  * Sends a statement over the application's pool. A connection may have come back to it while its transaction was open:
  * what the statement did would be undone with that transaction. Such a connection is closed, and the call fails.
  */
-function queryOutsideTransactions(pool: Pool, query: QueryArrayConfig, done: Done): void {
+function queryOutsideTransactions(pool: Pool, server: string, query: QueryArrayConfig, done: Done): void {
   pool.connect((error, client, release) => {
     if (!client) return done(error, NOTHING);
-    let status = OUTSIDE;
+    const { connection } = client as { connection?: EventEmitter };
+    if (!connection) {
+      release();
+      return done(new BackendRefusal(`${server}: ${UNTOLD}`), NOTHING);
+    }
+    let status = '';
     let ended = false;
     const note = (message: { readonly status: string }) => (status = message.status);
     const end: Done = (failure, result) => {
       if (ended) return;
       ended = true;
       client.off('error', onError);
-      client.connection?.off('readyForQuery', note);
+      connection.off('readyForQuery', note);
       const refusal = failure ?? (status === OUTSIDE ? undefined : inTransaction());
       release(refusal);
       done(refusal, result);
     };
     const onError = (failure: Error) => end(failure, NOTHING);
     client.once('error', onError);
-    // The client calls back in its own listener, which would run first.
-    client.connection?.prependOnceListener('readyForQuery', note);
+    // The client calls back in its own listener, which would run first. Statements before this one may end meanwhile.
+    connection.prependListener('readyForQuery', note);
     client.query<unknown[]>(query, end);
   });
 }
+
+const UNTOLD =
+  'the clients of the pool do not tell whether they are inside a transaction, as those of pg.native, whose rollback ' +
+  'would free locks: give a Pool of pg, or options or a URL';
 
 /** What the server says of a connection without a transaction. */
 const OUTSIDE = 'I';

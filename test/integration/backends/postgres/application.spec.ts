@@ -297,6 +297,7 @@ describe.each([
         type === 16 ? (value: unknown) => (value === 't' ? 1 : 0) : (value: unknown) => value,
     },
   ],
+  ['text as objects, and numbers as NaN', { getTypeParser: (type: number) => () => (type === 25 ? {} : NaN) }],
 ])('a pool whose parsers hand out %s', (_what, types) => {
   const open = () => new pg.Pool({ connectionString: server.url, max: 2, types });
 
@@ -307,6 +308,12 @@ describe.each([
     const pool = open();
     const app = await startLockApp({ backend: backend(pool), failFast: true });
     await app.locks.withLock('parsed', async () => {});
+    const several = await Promise.all(['parsed', 'parsed:2', 'parsed:3'].map((name) => app.locks.acquire(name)));
+    for (const lock of several) {
+      await lock.extend(20_000);
+      expect(await app.locks.inspect(lock.keys[0] as string)).toMatchObject({ owner: lock.owner });
+      await lock.release();
+    }
     await app.close();
     await pool.end();
   });
@@ -320,6 +327,39 @@ describe.each([
     for (const client of [first, second]) client.release(true);
     await pool.end();
   });
+});
+
+it('refuses a pool whose clients do not tell of transactions, as those of pg.native', async () => {
+  const pool = poolOf({ connectionString: server.url, max: 2 });
+  const without = <Of extends object>(of: Of, name: string, value: unknown): Of =>
+    new Proxy(of, {
+      get: (target, key) => {
+        if (key === name) return value;
+        const own: unknown = Reflect.get(target, key);
+        return typeof own === 'function' ? (own.bind(target) as unknown) : own;
+      },
+    });
+  type Connected = Parameters<typeof pool.connect>[0];
+  const native = without(pool, 'connect', (use: Connected) =>
+    pool.connect((error, client, release) => use(error, client && without(client, 'connection', undefined), release)),
+  );
+  await using app = await startLockApp({ backend: leaseTable(native) });
+  await expect(app.locks.acquire('native', { wait: Infinity })).rejects.toThrow(
+    /as those of pg\.native.*: give a Pool of pg/,
+  );
+  await eventually(() => pool.idleCount === pool.totalCount);
+});
+
+it('refuses a connection whose transaction the application began just before it gave it back', async () => {
+  const pool = poolOf({ connectionString: server.url, max: 1 });
+  await using app = await startLockApp({ backend: leaseTable(pool) });
+  await app.locks.withLock('begun', async () => {});
+  const client = await pool.connect();
+  const begun = Promise.all([client.query('SELECT 1'), client.query('BEGIN')]);
+  client.release();
+  await expect(app.locks.isLocked('begun')).rejects.toThrow('came back while its transaction was open');
+  await begun;
+  expect(await app.locks.isLocked('begun')).toBe(false);
 });
 
 describe('a user without rights', () => {
