@@ -304,7 +304,7 @@ function readColumn(value: unknown, name: string, read: Read<unknown>): unknown 
   try {
     if (value === null || Buffer.isBuffer(value)) return read(value);
   } catch (error) {
-    throw new Error(`the server answered "${name}" with ${(error as Error).message}`);
+    throw new Error(`the server answered "${name}" with ${(error as Error).message}`, { cause: error });
   }
   throw new Error(`the driver gave "${name}" as ${typeof value}, and not as the bytes that were asked for`);
 }

@@ -146,7 +146,7 @@ export class MysqlLink {
     });
   }
 
-  /** mysql2 does not say what a connection is inside of when it gives rows: on a pool of the application's, ask for it. */
+  /** With rows, mysql2 does not tell of a transaction: another statement asks, on a pool of the application's. */
   private askAsText(connection: PoolConnection, sql: string, answered: Answered): void {
     connection.query({ sql, ...ROWS }, (failure, answer: unknown) => {
       if (failure || !Array.isArray(answer)) answered(failure, answer);

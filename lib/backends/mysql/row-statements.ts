@@ -103,10 +103,10 @@ FROM ${this.table} WHERE id = x'${id}' AND expires_at > ${NOW}`,
   }
 
   /** Keeps a text under the key for `ttl` ms. */
-  keepText(id: string, text: string, ttl: number): string {
+  keepText(id: string, kept: string, ttl: number): string {
     return `INSERT INTO ${this.table} (id, name, owner, expires_at, token)
-VALUES (x'${id}', ${characters(text)}, '', ${after(ttl)}, 0)
-ON DUPLICATE KEY UPDATE name = ${characters(text)}, expires_at = ${after(ttl)}`;
+VALUES (x'${id}', ${characters(kept)}, '', ${after(ttl)}, 0)
+ON DUPLICATE KEY UPDATE name = ${characters(kept)}, expires_at = ${after(ttl)}`;
   }
 
   dropText(id: string): string {

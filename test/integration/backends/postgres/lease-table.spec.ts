@@ -447,7 +447,7 @@ describe('limits', () => {
 describe('a lease that ends after more milliseconds than an "int" counts', () => {
   startLeaseTable();
 
-  it('is told as far as an "int" goes, where the clock of the server was set back', async () => {
+  it('shows the largest "int", where the clock of the server was set back', async () => {
     const { locks, close } = await startLockApp({ backend: leaseTable(server.url) });
     const names = ['ahead:1', 'ahead:2'];
     for (const each of names) await locks.withLock(each, async () => {});
