@@ -151,7 +151,7 @@ export class MysqlLink {
     connection.query({ sql, ...ROWS }, (failure, answer: unknown) => {
       if (failure || !Array.isArray(answer)) answered(failure, answer);
       else if (this.connections.ownOnly) answered(null, answer, OF_OWN);
-      else connection.query('DO 0', (unknown, header) => answered(unknown, answer, header));
+      else connection.query({ sql: 'DO 0' }, (unknown, header) => answered(unknown, answer, header));
     });
   }
 }
