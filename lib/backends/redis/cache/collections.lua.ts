@@ -16,6 +16,22 @@ return added
 `);
 
 /**
+ * KEYS: 1 set. ARGV: the members.
+ * Returns the number of members removed.
+ */
+export const REMOVE_FROM_SET = redisScript(`
+local removed = 0
+for i = 1, #ARGV do removed = removed + redis.call('SREM', KEYS[1], ARGV[i]) end
+return removed
+`);
+
+/** KEYS: 1 set. ARGV: 1 member. Returns 1 when the set has it, else 0. */
+export const IS_IN_SET = redisScript("return redis.call('SISMEMBER', KEYS[1], ARGV[1])");
+
+/** KEYS: 1 set. Returns the members. */
+export const LIST_SET = redisScript("return redis.call('SMEMBERS', KEYS[1])");
+
+/**
  * The beginning of each script on an expiring set: a sorted set whose scores are the times (ms of Redis TIME) until
  * which the members live.
  */

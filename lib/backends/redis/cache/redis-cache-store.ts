@@ -17,6 +17,7 @@ import type {
 import { ownStore, type Pending, type StoreContext } from '../../../contracts/store.js';
 import { CacheConfigError } from '../../../errors/cache-errors.js';
 import type { RedisConnection } from '../../../options/redis-connection.js';
+import { PTTL } from '../connection/plain-commands.lua.js';
 import { ReadBatch } from '../connection/read-batch.js';
 import { isCluster, type RedisClient } from '../connection/redis-client.js';
 import { RedisLink } from '../connection/redis-link.js';
@@ -173,7 +174,7 @@ export class RedisCacheStore implements CacheStore {
   }
 
   async ttl(key: string): Promise<number | null> {
-    const left = integerOf(await this.scripts.command((client) => client.pttl(this.keys.value(key))));
+    const left = integerOf(await this.scripts.run(PTTL, [this.keys.value(key)], []));
     if (left === -2) return null;
     return left === -1 ? Infinity : left;
   }

@@ -6,6 +6,7 @@ import type {
   KeyRequest,
   RebuildRequest,
 } from '../../../contracts/cache-store.js';
+import { UNLINK } from '../connection/plain-commands.lua.js';
 import { integerOf, isOne, type RedisInteger, type RedisScript } from '../connection/redis-script.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
 import {
@@ -19,8 +20,11 @@ import {
   FINISH_REBUILD,
   HAS_BITS,
   IS_IN_EXPIRING_SET,
+  IS_IN_SET,
   LIST_EXPIRING_SET,
+  LIST_SET,
   REMOVE_FROM_EXPIRING_SET,
+  REMOVE_FROM_SET,
 } from './collections.lua.js';
 import type { RedisCacheKeys } from './redis-cache-keys.js';
 
@@ -36,16 +40,15 @@ export class RedisCacheSets implements CacheSets {
 
   async remove(key: string, members: readonly string[]): Promise<number> {
     if (members.length === 0) return 0;
-    return integerOf(await this.scripts.command((client) => client.srem(this.keys.set(key), [...members])));
+    return integerOf(await this.scripts.run(REMOVE_FROM_SET, [this.keys.set(key)], members));
   }
 
   async has(key: string, member: string): Promise<boolean> {
-    return isOne(await this.scripts.command((client) => client.sismember(this.keys.set(key), member)));
+    return isOne(await this.scripts.run(IS_IN_SET, [this.keys.set(key)], [member]));
   }
 
   async members(key: string): Promise<readonly string[]> {
-    // A client of the application may answer a Set.
-    return [...(await this.scripts.command((client) => client.smembers(this.keys.set(key))))];
+    return (await this.scripts.run(LIST_SET, [this.keys.set(key)], [])) as string[];
   }
 }
 
@@ -117,7 +120,7 @@ export class RedisCacheBits implements CacheBits {
   }
 
   async clear(key: string): Promise<void> {
-    await this.scripts.command((client) => client.unlink([this.keys.bits(key), ...this.rebuilt(key)]));
+    await this.scripts.run(UNLINK, [this.keys.bits(key), ...this.rebuilt(key)], []);
   }
 
   private rebuilt(key: string): [bits: string, rebuilder: string] {

@@ -21,12 +21,15 @@ export abstract class AdaptedCommands extends EventEmitter {
     return this.script('EVAL', lua, keys, rest, false);
   }
 
-  callBuffer(command: string, ...[script, keys, ...rest]: ScriptArgument[]): Promise<unknown> {
-    return this.script(command, String(script), Number(keys), rest, true);
+  call(command: string, args: ScriptArgument[], bytes = false): Promise<unknown> {
+    const name = command.toUpperCase();
+    if (name !== 'EVALSHA' && name !== 'EVAL') return this.send(undefined, [name, ...args.map(String)], bytes);
+    const [script, keys, ...rest] = args;
+    return this.script(name, String(script), Number(keys), rest, bytes);
   }
 
-  call(command: string, ...args: string[]): Promise<unknown> {
-    return this.send(undefined, [command, ...args]);
+  callBuffer(command: string, args: ScriptArgument[]): Promise<unknown> {
+    return this.call(command, args, true);
   }
 
   ping(): Promise<string> {
@@ -55,27 +58,6 @@ export abstract class AdaptedCommands extends EventEmitter {
     return this.onKey('DEL', key) as Promise<number>;
   }
 
-  unlink(keys: string[]): Promise<number> {
-    const prefixed = this.prefixed(keys);
-    return this.send(prefixed[0], ['UNLINK', ...prefixed]) as Promise<number>;
-  }
-
-  pttl(key: string): Promise<number> {
-    return this.onKey('PTTL', key) as Promise<number>;
-  }
-
-  srem(key: string, members: string[]): Promise<number> {
-    return this.onKey('SREM', key, ...members) as Promise<number>;
-  }
-
-  sismember(key: string, member: string): Promise<number> {
-    return this.onKey('SISMEMBER', key, member) as Promise<number>;
-  }
-
-  smembers(key: string): Promise<Iterable<string>> {
-    return this.onKey('SMEMBERS', key) as Promise<Iterable<string>>;
-  }
-
   publish(channel: string, message: string): Promise<number> {
     return this.send(undefined, ['PUBLISH', channel, message]) as Promise<number>;
   }
@@ -86,19 +68,6 @@ export abstract class AdaptedCommands extends EventEmitter {
 
   info(section: string): Promise<string> {
     return this.send(undefined, ['INFO', section]) as Promise<string>;
-  }
-
-  scan(
-    cursor: string,
-    match: 'MATCH',
-    glob: string,
-    count: 'COUNT',
-    batch: number,
-    ...type: readonly ['TYPE', 'string'] | readonly []
-  ): Promise<[string, string[]]> {
-    return this.send(undefined, ['SCAN', cursor, match, glob, count, String(batch), ...type]) as Promise<
-      [string, string[]]
-    >;
   }
 
   private onKey(command: string, key: string, ...args: string[]): Promise<unknown> {

@@ -77,7 +77,7 @@ export class ReadBatch {
     const form = (scripts.lastRead = alone ? 0 : listed.length);
     this.underWay += 1;
     scripts.ask<unknown>(
-      alone ? client.getBuffer(keys[0] as string) : client.mgetBuffer(listed),
+      () => (alone ? client.getBuffer(keys[0] as string) : client.mgetBuffer(listed)),
       (reply) => {
         this.underWay -= 1;
         const values: readonly unknown[] = alone ? [reply] : Array.isArray(reply) ? reply : [];

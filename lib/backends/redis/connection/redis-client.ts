@@ -16,17 +16,6 @@ export interface RedisNode extends RedisCommands {
   /** Of node-redis, where it is known; the guard of ioredis looks at its connection. */
   readonly traffic?: Traffic;
   time(): Promise<(number | string)[]>;
-  scan(cursor: string, match: 'MATCH', glob: string, count: 'COUNT', batch: number): Promise<Scanned>;
-  scan(
-    cursor: string,
-    match: 'MATCH',
-    glob: string,
-    count: 'COUNT',
-    batch: number,
-    token: 'TYPE',
-    type: 'string',
-  ): Promise<Scanned>;
-  call(command: string, ...args: string[]): Promise<unknown>;
   /** Makes another connection to the same server, for messages. */
   duplicate(options: SubscriberOptions): RedisSubscriber;
 }
@@ -101,10 +90,12 @@ interface RedisCommands extends EventEmitter {
   readonly keepsSilent?: boolean;
   /** Of ioredis: `wait`, `connecting`, `connect`, `ready`, `close`, `reconnecting`, `disconnecting` or `end`. */
   readonly status: string;
+  /** Not for lists of the application: those go to `call`. */
   evalsha(sha1: string, keys: number, ...rest: (string | number | Buffer)[]): Promise<unknown>;
   eval(lua: string, keys: number, ...rest: (string | number | Buffer)[]): Promise<unknown>;
+  call(command: string, args: (string | number | Buffer)[]): Promise<unknown>;
   /** Resolves to bytes where the command alone would resolve to text. */
-  callBuffer(command: string, ...args: (string | number | Buffer)[]): Promise<unknown>;
+  callBuffer(command: string, args: (string | number | Buffer)[]): Promise<unknown>;
   ping(): Promise<string>;
   info(section: string): Promise<string>;
   get(key: string): Promise<string | null>;
@@ -113,14 +104,7 @@ interface RedisCommands extends EventEmitter {
   set(key: string, value: string, unit: 'PX', ttl: number): Promise<unknown>;
   set(key: string, value: string, unit: 'PX', ttl: number, when: 'NX'): Promise<unknown>;
   del(key: string): Promise<number>;
-  unlink(keys: string[]): Promise<number>;
-  pttl(key: string): Promise<number>;
-  srem(key: string, members: string[]): Promise<number>;
-  sismember(key: string, member: string): Promise<number>;
-  smembers(key: string): Promise<Iterable<string>>;
   publish(channel: string, message: string): Promise<number>;
   /** With `true`, the client connects again. */
   disconnect(reconnect?: boolean): void;
 }
-
-type Scanned = [cursor: string, keys: string[]];

@@ -1,4 +1,3 @@
-import type { Cluster, Redis } from 'ioredis';
 import { randomUUID } from 'node:crypto';
 import {
   encodedCall,
@@ -10,9 +9,10 @@ import {
   type ScriptRequest,
   type SentCall,
 } from './script-batch.js';
-import { NOT_LOCAL, type PrimarySeeker, type ReadyQueue, RefusedForNow } from './ready-queue.js';
-import type { RedisClient } from './redis-client.js';
+import { type PrimarySeeker, type ReadyQueue, RefusedForNow } from './ready-queue.js';
+import type { RedisClient, RedisNode } from './redis-client.js';
 import type { RedisScript, RunScript } from './redis-script.js';
+import { isTryAgain, scriptClient, sendDigest, sendText } from './script-client.js';
 
 const QUEUED =
   'the client queues commands for a MULTI that other code began with { pipeline: false }; ' +
@@ -86,6 +86,12 @@ export class ScriptRunner {
     });
   }
 
+  /** As `run`, for a script without keys, at one node of a Cluster or on the client itself. */
+  runOn(node: RedisNode, script: RedisScript, args: readonly ScriptArgument[]): Promise<unknown> {
+    if ((node as RedisClient) === this.client) return this.run(script, [], args);
+    return this.commanded((failed, resolve) => this.sendOn(node, script, [], args, resolve, failed));
+  }
+
   /** `once`: it is not sent again while the server refuses it for now. */
   send(
     script: RedisScript,
@@ -102,15 +108,23 @@ export class ScriptRunner {
       if (this.defers(() => this.send(script, keys, args, answered, failed, true), failed)) return;
     }
     if (this.sendEncoded({ script, keys, args }, { settle: answered, fail: failed })) return;
-    const id = this.own + this.sent;
-    const sent = script.bytes
-      ? this.scriptClient.callBuffer('EVALSHA', script.sha1, keys.length, ...keys, ...args, id)
-      : this.scriptClient.evalsha(script.sha1, keys.length, ...keys, ...args, id);
+    this.sendOn(this.scriptClient, script, keys, args, answered, failed);
+  }
+
+  private sendOn(
+    client: RedisClient,
+    script: RedisScript,
+    keys: readonly string[],
+    args: readonly ScriptArgument[],
+    answered: (reply: unknown) => void,
+    failed: (error: unknown) => void,
+  ): void {
+    const call = { script, keys, args, id: this.own + this.sent };
     const erred = (error: unknown) => {
-      if (isUnknownScript(error)) this.ask(whole(this.scriptClient, script, keys, args, id), answered, failed, id);
+      if (isUnknownScript(error)) this.ask(() => sendText(client, call), answered, failed, call.id);
       else failed(error);
     };
-    this.ask(sent, answered, erred, id);
+    this.ask(() => sendDigest(client, call), answered, erred, call.id);
   }
 
   /** Sends a script again while the server refuses it for now. */
@@ -154,11 +168,16 @@ export class ScriptRunner {
   sendEncoded(request: ScriptRequest, call: ScriptCall, batch?: RunCounter): boolean {
     const { encoding } = this;
     if (encoding?.client.status !== 'ready') return false;
-    if (request.encoded === undefined) request.encoded = encodedCall(request);
-    if (!request.encoded) return false;
-    const sent = { request, call, batch, id: this.own + this.sent };
-    this.sent += 1;
-    void encoding.client.sendCommand(new encoding.Command(request.encoded, sent, this));
+    try {
+      if (request.encoded === undefined) request.encoded = encodedCall(request);
+      if (!request.encoded) return false;
+      const sent = { request, call, batch, id: this.own + this.sent };
+      void encoding.client.sendCommand(new encoding.Command(request.encoded, sent, this));
+      this.sent += 1;
+    } catch (error) {
+      // As where an argument is too long for a string. Later: the caller attaches its listeners after this returns.
+      queueMicrotask(() => this.failed({ request, call, batch }, error));
+    }
     return true;
   }
 
@@ -182,7 +201,7 @@ export class ScriptRunner {
     if (!isUnknownScript(error)) return this.refusedAlone(sent, error);
     const { script, keys, args } = sent.request;
     this.ask(
-      whole(this.client, script, keys, args, sent.id),
+      () => sendText(this.client, { script, keys, args, id: sent.id }),
       (answer) => this.answered(sent, answer),
       (reason) => this.refusedAlone(sent, reason),
       sent.id,
@@ -209,10 +228,14 @@ export class ScriptRunner {
    * the server refuses it for now.
    */
   command<T>(send: (client: RedisClient) => Promise<T>): Promise<T> {
+    return this.commanded((failed, resolve) => this.ask(() => send(this.client), resolve, failed));
+  }
+
+  private commanded<T>(send: (failed: (error: unknown) => void, resolve: (answer: T) => void) => void): Promise<T> {
     return new Promise((resolve, reject) => {
       const ask = (failed: (error: unknown) => void) => {
         if (this.client.status !== 'ready' && this.defers(() => ask(failed), failed)) return;
-        this.ask(send(this.client), resolve, failed);
+        send(failed, resolve);
       };
       ask((error) => {
         if (this.isRefusedForNow(error)) new RefusedForNow(this, ask, reject).again(error);
@@ -232,12 +255,12 @@ export class ScriptRunner {
   }
 
   /**
-   * Waits for the answer to a command that was sent, and looks after the connection meanwhile. `id`: of a script, which
-   * answers it.
+   * Sends a command and waits for its answer, and looks after the connection meanwhile. What `send` throws fails the
+   * command, too. `id`: of a script, which answers it.
    */
-  ask<T>(command: Promise<T>, answered: (answer: T) => void, failed: (error: unknown) => void, id?: string): void {
+  ask<T>(send: () => Promise<T>, answered: (answer: T) => void, failed: (error: unknown) => void, id?: string): void {
     this.sent += 1;
-    command.then(
+    begun(send).then(
       (reply) => {
         const answer = this.replied(reply, id);
         if (answer instanceof Error) failed(answer);
@@ -332,59 +355,14 @@ export interface ConnectionCare {
   readonly onMixedUp?: () => void;
 }
 
-type SendCommand = Cluster['sendCommand'];
-
-/**
- * The client, for scripts. That of ioredis differs from the given one:
- *
- * - `enableAutoPipelining` is off. With it, ioredis 5 sends the scripts of one turn of the event loop to a Cluster as
- *   one pipeline, although their keys may lie in different slots: it takes the digest of a script for its key.
- * - On a Cluster, TRYAGAIN rejects at once. ioredis would repeat the command for seconds, as long as the slot is being
- *   migrated.
- */
-function scriptClient(client: RedisClient): RedisClient {
-  if (client.library !== undefined) return client;
-  const options = { value: { ...client.options, enableAutoPipelining: false } };
-  if (!client.isCluster) {
-    // On the client itself, which keeps its state there.
-    const send = (...command: Parameters<Redis['sendCommand']>) => (client as Redis).sendCommand(...command);
-    return Object.create(client, { options, sendCommand: { value: send } }) as RedisClient;
-  }
-  const cluster = client as Cluster;
-  const sendCommand: SendCommand = (command, ...where) => {
-    const { reject } = command;
-    const sent = cluster.sendCommand(command, ...where);
-    const redirect = command.reject;
-    command.reject = (error) => (isTryAgain(error) ? reject : redirect).call(command, error);
-    return sent;
-  };
-  return Object.create(cluster, {
-    options,
-    sendCommand: { value: sendCommand },
-  }) as Cluster;
-}
-
-/**
- * Whether a node refused a script because some of its keys are at the other node of a slot that is being migrated; or
- * ended it where it came to a key that it had emptied itself.
- */
-function isTryAgain({ message }: Error): boolean {
-  return message.startsWith('TRYAGAIN ') || NOT_LOCAL.test(message);
-}
-
-/** Sends the text of a script that the server does not know. */
-function whole(
-  client: RedisClient,
-  { lua, bytes }: RedisScript,
-  keys: readonly string[],
-  args: readonly ScriptArgument[],
-  id: string,
-): Promise<unknown> {
-  return bytes
-    ? client.callBuffer('EVAL', lua, keys.length, ...keys, ...args, id)
-    : client.eval(lua, keys.length, ...keys, ...args, id);
-}
-
 function isUnknownScript(error: unknown): boolean {
   return error instanceof Error && error.message.startsWith('NOSCRIPT');
+}
+
+function begun<T>(send: () => Promise<T>): Promise<T> {
+  try {
+    return send();
+  } catch (error) {
+    return Promise.reject(error);
+  }
 }

@@ -129,7 +129,7 @@ async function requireDatabase(node: RedisNode, server: string): Promise<void> {
   const database = databaseOf(node);
   if (!database) return;
   try {
-    await node.call('SELECT', String(database));
+    await node.call('SELECT', [database]);
   } catch (error) {
     const why = messageOf(error);
     if (!(error instanceof Error) || error.name !== 'ReplyError') throw error;
@@ -269,7 +269,7 @@ class MissingRights {
     await Promise.all([
       this.tryScripts(keys),
       messages && this.trySubscribing(messages.channel),
-      ...commands.map((each) => this.tried(each[0], () => this.node.call(...each))),
+      ...commands.map(([command, ...args]) => this.tried(command, () => this.node.call(command, args))),
     ]);
   }
 
@@ -302,7 +302,7 @@ class MissingRights {
     // ioredis stores null when no username is given.
     const username = this.node.options.username ?? 'default';
     try {
-      const answer = String(await this.node.call('ACL', 'DRYRUN', username, 'SUBSCRIBE', channel));
+      const answer = String(await this.node.call('ACL', ['DRYRUN', username, 'SUBSCRIBE', channel]));
       if (answer !== 'OK') this.note('subscribe', answer);
     } catch {
       const connection = connectionForMessages(this.node, { retryStrategy: () => null, maxRetriesPerRequest: 0 });

@@ -222,6 +222,17 @@ interface SubscriberPurpose {
   readonly report: (notice: Notice) => void;
 }
 
+/** Subscribes to any number of channels: a function takes a limited number of arguments. */
+export async function subscribeAll(subscriber: RedisSubscriber, channels: readonly string[]): Promise<void> {
+  const all: Promise<unknown>[] = [];
+  for (let at = 0; at < channels.length; at += MOST_CHANNELS) {
+    all.push(subscriber.subscribe(...channels.slice(at, at + MOST_CHANNELS)));
+  }
+  await Promise.all(all);
+}
+
+const MOST_CHANNELS = 1_000;
+
 /**
  * Makes another connection to the same server, or to one master of the Cluster; `undefined` while no node is known. It
  * ends with its first loss, so that the loss is noticed and the next one is made with the options that the client has

@@ -6,6 +6,7 @@ import { redisGlob } from '../../../keys/redis-glob.js';
 import { lockOption } from '../../../options/option-checks.js';
 import { addressOf } from '../connection/connection-options.js';
 import { mastersOf, type RedisClient, type RedisNode } from '../connection/redis-client.js';
+import { GET, SCAN } from '../connection/plain-commands.lua.js';
 import { leaseOf, type RedisInteger, redisScript } from '../connection/redis-script.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
 import { READERS_NOW } from './queue.lua.js';
@@ -51,7 +52,7 @@ export class LockInspection {
     const key = this.keys.label(process);
     const known = this.labels.get(key);
     if (known) return known;
-    const label = this.scripts.command((client) => client.get(key));
+    const label = this.scripts.run(GET, [key], []) as Promise<string | null>;
     this.labels.set(key, label);
     try {
       return await label;
@@ -121,7 +122,7 @@ export async function listLocks(
   let place: Place | undefined = placeOf(cursor);
   for (let step = 0; place && step < MOST_STEPS && names.size < limit; step++) {
     const from: Place = place;
-    const { keys, next } = await scripts.command((client) => scanFrom(client, from, glob, limit));
+    const { keys, next } = await scanFrom(scripts, from, glob, limit);
     for (const key of keys) {
       const name = lockKeys.nameOf(key.slice(clientPrefix.length));
       if (name !== undefined && matches(name)) names.add(name);
@@ -150,12 +151,13 @@ function placeOf(cursor: string): Place {
   return { address, scan };
 }
 
-async function scanFrom(client: RedisClient, { address, scan }: Place, glob: string, batch: number) {
-  const nodes = mastersInOrder(client);
+async function scanFrom(scripts: ScriptRunner, { address, scan }: Place, glob: string, batch: number) {
+  const nodes = mastersInOrder(scripts.client);
   const at = nodes.findIndex((node) => node.address >= address);
   const node = nodes[at];
   if (!node) return { keys: [] };
-  const [after, keys] = await node.client.scan(node.address === address ? scan : '0', 'MATCH', glob, 'COUNT', batch);
+  const reply = await scripts.runOn(node.client, SCAN, [node.address === address ? scan : '0', glob, batch]);
+  const [after, keys] = reply as [cursor: string, keys: string[]];
   if (after !== '0') return { keys, next: { address: node.address, scan: after } };
   const following = nodes[at + 1];
   return { keys, ...(following && { next: { address: following.address, scan: '0' } }) };

@@ -2,7 +2,7 @@ import type { ModuleContext } from '../../../contracts/lock-backend.js';
 import { mastersOf, type RedisSubscriber } from '../connection/redis-client.js';
 import type { RedisLink } from '../connection/redis-link.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
-import { type ChannelMessage, WatchedSubscriber } from '../connection/watched-subscriber.js';
+import { type ChannelMessage, subscribeAll, WatchedSubscriber } from '../connection/watched-subscriber.js';
 import type { LockKeys } from './redis-lock-keys.js';
 import { RENEW, RENEW_ONE } from './release.lua.js';
 
@@ -79,7 +79,7 @@ class RedisLockChannel extends WatchedSubscriber {
   }
 
   protected subscribe(subscriber: RedisSubscriber, own: string): Promise<unknown> {
-    return subscriber.subscribe(...this.listeners.keys(), own);
+    return subscribeAll(subscriber, [...this.listeners.keys(), own]);
   }
 
   /**

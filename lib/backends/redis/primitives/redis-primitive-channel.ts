@@ -1,6 +1,6 @@
 import type { RedisSubscriber } from '../connection/redis-client.js';
 import type { RedisLink } from '../connection/redis-link.js';
-import { type ChannelMessage, WatchedSubscriber } from '../connection/watched-subscriber.js';
+import { type ChannelMessage, subscribeAll, WatchedSubscriber } from '../connection/watched-subscriber.js';
 
 /** How long (ms) a channel stays subscribed after its listener has left: the next wait may follow soon. */
 const IDLE = 10_000;
@@ -96,7 +96,7 @@ class PrimitiveSubscriber extends WatchedSubscriber {
   }
 
   protected subscribe(subscriber: RedisSubscriber, own: string): Promise<unknown> {
-    return subscriber.subscribe(...this.subscriptions.keys(), own);
+    return subscribeAll(subscriber, [...this.subscriptions.keys(), own]);
   }
 
   protected deliver(message: ChannelMessage, channel: string): void {

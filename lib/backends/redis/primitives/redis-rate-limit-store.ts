@@ -6,6 +6,7 @@ import type {
   TakeRequest,
 } from '../../../contracts/primitive-stores.js';
 import type { Pending } from '../../../contracts/store.js';
+import { UNLINK } from '../connection/plain-commands.lua.js';
 import { integerOf, type RedisInteger } from '../connection/redis-script.js';
 import { ScriptBatch } from '../connection/script-batch.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
@@ -49,7 +50,7 @@ export class RedisRateLimitStore implements RateLimitStore {
   }
 
   reset(request: Pick<TakeRequest, 'key' | 'limits'>): Promise<unknown> {
-    return this.scripts.command((client) => client.unlink(this.keysOf(request)));
+    return this.scripts.run(UNLINK, this.keysOf(request), []);
   }
 
   hit({ key, window, limit, block }: HitRequest): Pending<HitAnswer> {

@@ -156,3 +156,77 @@ it.each([
     await eventually(async () => (await read(['mixed:7']))[0] === 'of mixed:7');
   },
 );
+
+/** Doubles the reply to the first call, so that it comes for the second one as well. */
+async function twoCalls<T>(first: () => Promise<T>, second: () => Promise<T>): Promise<[T | 'failed', T | 'failed']> {
+  proxy.hold('reply');
+  const come = proxy.mixUp('doubled');
+  const calls = [first().catch(() => 'failed' as const)];
+  await turn();
+  calls.push(second().catch(() => 'failed' as const));
+  await turn();
+  await eventually(() => proxy.holds);
+  proxy.heal();
+  const answers = (await Promise.all(calls)) as [T | 'failed', T | 'failed'];
+  expect(come()).toBe(true);
+  return answers;
+}
+
+it('a reply that is doubled on the way gives no set the members of another one', async () => {
+  const { sets, expiringSet } = app.app.get(CacheService);
+  for (const set of [
+    (key: string) => sets.add(key, [`of ${key}`], { ttl: '1h' }),
+    (key: string) => expiringSet.add(key, [key], '1h'),
+  ])
+    for (const key of ['one', 'two']) await set(key);
+  const calls: [() => Promise<unknown>, () => Promise<unknown>, unknown, unknown][] = [
+    [() => sets.members('one'), () => sets.members('two'), ['of one'], ['of two']],
+    [() => sets.has('one', 'of one'), () => sets.has('two', 'of one'), true, false],
+    [() => expiringSet.members('one'), () => expiringSet.members('two'), ['one'], ['two']],
+    [() => sets.remove('one', 'of one'), () => sets.remove('two', 'of one'), 1, 0],
+  ];
+  for (const [first, second, own, other] of calls) {
+    // On another connection.
+    await eventually(async () =>
+      second().then(
+        () => true,
+        () => false,
+      ),
+    );
+    await eventually(async () =>
+      first().then(
+        () => true,
+        () => false,
+      ),
+    ).then(() => sets.add('one', ['of one'], { ttl: '1h' }));
+    const answers = await twoCalls(first, second);
+    expect([own, 'failed']).toContainEqual(answers[0]);
+    expect([other, 'failed']).toContainEqual(answers[1]);
+    expect(answers).toContain('failed');
+  }
+});
+
+it('a reply that is doubled on the way gives no key the time to live of another one', async () => {
+  const cache = app.app.get(CacheService);
+  await cache.set('hour', 1, { ttl: '1h', jitter: 0 });
+  await cache.set('minute', 1, { ttl: '1m', jitter: 0 });
+  await cache.ttl('hour');
+  const [, minute] = await twoCalls(
+    () => cache.ttl('hour'),
+    () => cache.ttl('minute'),
+  );
+  expect(minute === 'failed' || (minute as number) <= 60_000).toBe(true);
+});
+
+it.each(['scan', 'deletion'])('a %s whose reply is doubled confirms no deletion that is not made', async (step) => {
+  const cache = app.app.get(CacheService);
+  const keys = Array.from({ length: 5 }, (_, index) => `p:${index}`);
+  const left = async () => (await cache.mget(keys)).filter((value) => value !== undefined).length;
+  await cache.deleteByPrefix('the scripts are known');
+  for (const key of keys) await cache.set(key, { of: key }, { ttl: '1h' });
+  const come = proxy.mixUp('doubled', step === 'scan' ? '$1\r\n0\r\n' : '\r\n:5\r\n');
+  const deleted = await cache.deleteByPrefix('p:', { onRedisError: 'throw' }).catch(() => 'failed');
+  expect(come()).toBe(true);
+  if (deleted !== 'failed') expect(deleted).toBe(keys.length);
+  await eventually(async () => (await left()) === 0);
+});
