@@ -68,7 +68,7 @@ export class CacheEngine implements CacheListener {
       settings.firstLevel && FirstLevelClass
         ? new FirstLevelClass(settings.firstLevel, (entry) => envelopes.copyOf(entry))
         : undefined;
-    const resting = new RestingKeys();
+    const resting = new RestingKeys(invalidatedTags);
     const local = new LocalState(firstLevel, flights, waiters, resting, invalidatedTags);
 
     const unconfirmed = new UnconfirmedDeletions(calls, stepOrder, counters, warnings, local);

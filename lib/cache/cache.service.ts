@@ -91,7 +91,13 @@ export class CacheService implements CacheOperations, OnModuleInit {
   async getOrSetMany<T>(keys: readonly string[], loader: BatchLoader<T>, options?: ReadOptions): Promise<T[]> {
     const { engine } = this.scope;
     requireFunction(loader, 'loader', cacheOption);
-    const settings = this.scope.readSettings('getOrSetMany', requireList(keys), options);
+    const given = this.scope.readSettings('getOrSetMany', requireList(keys), options);
+    const remedy = 'no filter: it has one id, so ask for many with filter.mayHaveMany(ids) before';
+    about('getOrSetMany', keys, () =>
+      cacheOption.require(options?.bloom === undefined, 'bloom', options?.bloom, remedy),
+    );
+    // That of the defaults is for single keys.
+    const settings = { ...given, bloom: undefined };
     if (!options?.signal) return loadValues(engine, this.keyPrefix, keys, loader, settings);
     const { signal } = options;
     return abandonable(signal, () => loadValues(engine, this.keyPrefix, keys, loader, { ...settings, signal }));

@@ -14,7 +14,7 @@ import type { DeleteMatchingOptions, DoubleDeleteOptions } from './operations.js
 import { type EntrySettings, staleTtlOf, timeToLive } from './options/entry-settings.js';
 import { publishInvalidate, publishRead } from './store/cache-stats.js';
 import { freshValue, withoutRedis } from './value-reads.js';
-import { countable, type Serialized } from './values/envelope.js';
+import { countable, openHead, type Serialized } from './values/envelope.js';
 
 /** Stores the value once `go` resolves; `false` when it was not stored. */
 export async function storeValue(
@@ -105,11 +105,20 @@ export async function expireValue(engine: CacheEngine, key: string, ttl: number)
   try {
     return await stepOrder.run([{ resource: keyResource(key) }], async () => {
       if (unconfirmed.size > 0) await unconfirmed.settle(key);
+      await keepTags(engine, key, ttl);
       return calls.run('expire', key, () => calls.store.expire({ key, ttl }));
     });
   } finally {
     local.forget(key);
   }
+}
+
+/** Lets the store keep the tags of a value for as long as the value, which is to end `ttl` ms from now. */
+async function keepTags({ calls, tagStamps }: CacheEngine, key: string, ttl: number): Promise<void> {
+  const { value } = await calls.run('read', key, () => calls.store.inspect(key));
+  const { tags, keptStale } = (value && openHead(value.head)) ?? {};
+  // It stays for as long after its freshness as before, which is no more than what is left of it.
+  if (value && tags) await tagStamps.ofWrite(key, Object.keys(tags), ttl + (keptStale ? value.ttl : 0));
 }
 
 const DEFAULT_BATCH = 100;
@@ -248,7 +257,7 @@ class ValueWrite {
     if (typeof this.content === 'string') return this.content;
     const { engine, key, ttl, staleTtl, content } = this;
     const tags = this.tags.length > 0 ? await engine.tagStamps.ofWrite(key, this.tags, ttl + staleTtl) : undefined;
-    const mark = { expiresAt: Date.now() + ttl, keptStale: staleTtl > 0, loadTime: undefined, tags };
+    const mark = { expiresAt: Date.now() + ttl, keptStale: staleTtl > 0, loadTime: undefined, ttl: undefined, tags };
     try {
       return await engine.envelopes.seal(content, mark);
     } catch (error) {

@@ -62,7 +62,10 @@ export interface CacheStore {
   set(request: SetRequest): Pending<boolean | 'late'>;
   /** Adds to the number under the key. It begins at 0 and then expires after `ttl` ms; `Infinity`: never. */
   increment(request: KeyRequest & { readonly by: number; readonly ttl: number }): Pending<number>;
-  /** `false` when there is no value. */
+  /**
+   * Lets the value end `ttl` ms from now; `false` when there is none. One that is kept for longer than it is fresh (see
+   * `HEADER`) stays fresh until then, if that is later than before, and is kept for as long after it: see `prolonged`.
+   */
   expire(request: KeyRequest & { readonly ttl: number }): Pending<boolean>;
   /** Milliseconds until the value expires; `null` when there is none, `Infinity` if it never does. */
   ttl(key: string): Pending<number | null>;
@@ -359,4 +362,18 @@ export function expiredSoftly(data: Buffer, now: number): Buffer | undefined {
   const kept = Math.min(parseInt(time, 36), now).toString(36);
   const first = Buffer.from([HEADER.version, HEADER.flags + (flags | HEADER.keptStale | HEADER.expired)]);
   return Buffer.concat([first, Buffer.from(kept), data.subarray(2 + time.length)]);
+}
+
+/**
+ * The value as it is stored to be fresh until `ends`, in ms of the wall clock, and for how long it is kept stale before,
+ * if it ends `left` ms from `now`. `undefined` where only its time to live changes.
+ */
+export function prolonged(data: Buffer, ends: number, left: number, now: number): [Buffer, stale: number] | undefined {
+  const flags = (data[1] ?? 0) - HEADER.flags;
+  const time = /^[0-9a-z]+/.exec(data.toString('latin1', 2, HEADER.length))?.[0];
+  if (data[0] !== HEADER.version || time === undefined) return undefined;
+  const before = parseInt(time, 36);
+  if ((flags & HEADER.keptStale) === 0 || (flags & HEADER.expired) !== 0 || ends <= before) return undefined;
+  const value = Buffer.concat([data.subarray(0, 2), Buffer.from(ends.toString(36)), data.subarray(2 + time.length)]);
+  return [value, Math.max(0, left - (before - now))];
 }

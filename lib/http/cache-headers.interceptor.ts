@@ -96,11 +96,21 @@ export class CacheHeadersInterceptor implements NestInterceptor {
   ): unknown {
     const { headers } = context.switchToHttp().getRequest<HttpRequest>();
     const present = response.getHeader('ETag');
-    const text = typeof body === 'string' ? body : JSON.stringify(body);
-    const tag = typeof present === 'string' ? present : etag(text, { weak: true });
+    const tag = typeof present === 'string' ? present : tagOf(body);
+    if (tag === undefined) return body;
     describe('ETag', tag);
     if (response.statusCode >= 300 || !fresh(headers, { etag: tag })) return body;
     response.status(304);
+    return undefined;
+  }
+}
+
+/** `undefined` where JSON has no text for the body: the application may have another way to send it. */
+function tagOf(body: unknown): string | undefined {
+  try {
+    const text = typeof body === 'string' ? body : (JSON.stringify(body) as string | undefined);
+    return text === undefined ? undefined : etag(text, { weak: true });
+  } catch {
     return undefined;
   }
 }

@@ -115,7 +115,13 @@ export function markAsRepeated(response: HttpResponse): void {
 
 function storedBody(body: unknown): StoredBody {
   if (typeof body !== 'object' || body === null || body instanceof Uint8Array || body instanceof Date) return { body };
-  const json = JSON.stringify(body) as string | undefined;
+  let json: string | undefined;
+  try {
+    json = JSON.stringify(body) as string | undefined;
+  } catch {
+    // As for a bigint, which the application may send by a replacer of its own: it is kept as it is.
+    return { body };
+  }
   if (json === undefined) return { written: undefined };
   return /^[[{]/.test(json) ? { json } : { written: JSON.parse(json) };
 }

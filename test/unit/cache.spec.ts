@@ -195,6 +195,18 @@ it('at the end of the application they are repeated until the store answers, eve
   await engine.stop();
 });
 
+it('at the end of the application nothing is logged where the last one is confirmed in the last moment', async () => {
+  const { cache, store, engine, logger } = scriptedCache({ commandTimeout: '5s' });
+  const { invalidate } = store;
+  refuse(store, 'invalidate');
+  await cache.del('k');
+  expect(engine.stats().unconfirmedInvalidations).toBe(1);
+  // Between the last look at what is pending and the end.
+  store.invalidate = async (request) => (await sleep(512), invalidate.call(store, request));
+  await engine.unconfirmed.stop();
+  expect(logger.matching(/never confirmed 0/)).toEqual([]);
+});
+
 it('at the end of the application they are not repeated for long where the store refuses them', async () => {
   const { cache, store, engine, logger } = scriptedCache();
   let sent = 0;
@@ -343,7 +355,7 @@ describe('the envelope', () => {
 
   it('has the end of freshness in base 36, whenever that is', async () => {
     for (const expiresAt of [...times, ...recent]) {
-      const mark = { expiresAt, keptStale: false, loadTime: undefined, tags: undefined };
+      const mark = { expiresAt, keptStale: false, loadTime: undefined, ttl: undefined, tags: undefined };
       const data = Buffer.from(await envelopes.seal({ payload: '1' }, mark));
       expect(data.toString()).toBe(`\u0001@${expiresAt.toString(36)}\n1`);
       expect(envelopes.open(data)?.expiresAt).toBe(expiresAt);

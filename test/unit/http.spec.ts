@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { clientOf } from '../../lib/http/client-key.js';
 import type { HttpResponse } from '../../lib/http/http-response.js';
 import { idempotencyKeyRules } from '../../lib/http/idempotency-key-options.js';
-import { headersOf, headersSince } from '../../lib/http/kept-response.js';
+import { headersOf, headersSince, RESPONSES } from '../../lib/http/kept-response.js';
 import { hashKey } from '../../lib/keys/hash-key.js';
 import { defaultApplication } from '../../lib/lock/line/process-label.js';
 
@@ -184,4 +184,9 @@ describe('the default name of the application', () => {
     process.argv[1] = join(root, 'dist/main.js');
     expect(defaultApplication()).toBeUndefined();
   });
+});
+
+it('an answer that JSON has no text for is kept: the application may send it by a replacer of its own', () => {
+  const kept = { status: 201, headers: {}, body: { id: 5n, rows: [{ sum: 7n }] } };
+  expect(RESPONSES.deserialize(RESPONSES.serialize(kept) as Buffer)).toEqual(kept);
 });

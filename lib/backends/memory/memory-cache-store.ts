@@ -5,6 +5,7 @@ import {
   type CommitRequest,
   type DeleteMatchingRequest,
   expiredSoftly,
+  prolonged,
   type InvalidateRequest,
   type KeyRequest,
   type KeyState,
@@ -150,7 +151,11 @@ class MemoryCacheStore implements CacheStore {
 
   expire({ key, ttl }: KeyRequest & { readonly ttl: number }): Promise<boolean> {
     return this.connection.run(() => {
-      const found = this.values.expire(key, ttl);
+      const now = Date.now();
+      const value = this.values.get(key);
+      const longer = value && prolonged(value, Math.ceil(now + ttl), this.values.remaining(key) ?? 0, now);
+      if (longer) this.values.set(key, longer[0], ttl + longer[1]);
+      const found = longer !== undefined || this.values.expire(key, ttl);
       // A first level may hold it for longer.
       if (found) this.connection.tell((listener) => listener.onInvalidated(key));
       return found;

@@ -116,6 +116,7 @@ export class UnconfirmedDeletions {
       if (this.pending.size === 0) return;
       await pause(LAST_TRY.every);
     }
+    if (this.pending.size === 0) return;
     this.logger.error(
       `Redis never confirmed ${this.pending.size} deletions, including the ${this.pending.first?.what}: old values may be served until they expire`,
     );

@@ -143,7 +143,12 @@ export class LoadLeases {
       releaseLease(this.calls, key, token);
       return { status: 'barrier' };
     }
-    const granted = { at: answer.at, tagVersions, invalidatedTags: this.invalidatedTags.count };
+    const granted = {
+      at: answer.at,
+      knownAt: performance.now(),
+      tagVersions,
+      invalidatedTags: this.invalidatedTags.count,
+    };
     return new LoadLease(this.calls, key, token, granted, settings);
   }
 }
@@ -236,6 +241,8 @@ class LateRelease implements Expiring {
 interface Granted {
   /** When the lease began, in µs by the clock of the store. */
   readonly at: number;
+  /** When this process knew of it, in ms of its monotonic clock. */
+  readonly knownAt: number;
   /** The versions of the tags that the options name. */
   readonly tagVersions: readonly TagVersion[];
   /** The count of `InvalidatedTags`. */

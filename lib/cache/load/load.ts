@@ -7,7 +7,14 @@ import type { Duration } from '../../options/checks.js';
 import { cacheOption, isThenable } from '../../options/option-checks.js';
 import type { Expiring, Timeout } from '../../timing/clock.js';
 import type { StepOrder } from '../invalidation/step-order.js';
-import { type EntrySettings, lifetime, requireTags, staleTtlOf, timeToLive } from '../options/entry-settings.js';
+import {
+  type EntrySettings,
+  lifetime,
+  ownTtl,
+  requireTags,
+  staleTtlOf,
+  timeToLive,
+} from '../options/entry-settings.js';
 import { type CacheCounters, observeLoad, type ObservedLoad, publishLoad } from '../store/cache-stats.js';
 import type { StoreCalls } from '../store/store-calls.js';
 import type { Entry, Envelopes } from '../values/envelope.js';
@@ -208,6 +215,7 @@ export class Load implements LoadResult, LoaderContext, ScopedLoad, Expiring {
         expiresAt: Date.now() + ttl,
         keptStale: kept > ttl,
         loadTime: refreshAhead && 'beta' in refreshAhead ? Math.round(performance.now() - this.begunAt) : undefined,
+        ttl: refreshAhead && 'part' in refreshAhead ? ownTtl(ttl, settings) : undefined,
         tags: undefined,
       };
       const sealed =

@@ -1,6 +1,6 @@
 import type { TagVersion } from '../../contracts/cache-store.js';
 import type { InvalidatedTags } from '../invalidation/local-state.js';
-import { type EntrySettings, tagMemory } from '../options/entry-settings.js';
+import { type EntrySettings, keptByLease, tagMemory } from '../options/entry-settings.js';
 import type { StoreCalls } from '../store/store-calls.js';
 import { emptyStamp, type TagStamp } from '../values/envelope.js';
 import type { LoadLease } from './load-lease.js';
@@ -24,18 +24,22 @@ export class TagStamps {
 
   /**
    * The stamp for a value that was loaded under the lease and is kept for `kept` ms; `undefined` if a tag that the
-   * loader named was invalidated since the lease was granted.
+   * loader named was invalidated since the lease was granted. Where Redis would forget a tag of the options before the
+   * value ends, because the load took long or has set another `ttl`, the tag is kept for longer.
    *
    * @throws CacheBackendError when Redis fails
    */
   async ofLoad(
     { key, granted }: LoadLease,
-    { tags, tagPrefix }: EntrySettings,
+    settings: EntrySettings,
     named: readonly string[],
     kept: number,
   ): Promise<TagStamp | undefined> {
+    const { tags, tagPrefix } = settings;
     const stamp = stampOf(tags, granted.tagVersions);
-    const further = named.map((tag) => tagPrefix + tag).filter((tag) => !Object.hasOwn(stamp, tag));
+    const outlives = kept > keptByLease(settings) - (performance.now() - granted.knownAt);
+    const added = named.map((tag) => tagPrefix + tag).filter((tag) => !Object.hasOwn(stamp, tag));
+    const further = outlives ? [...tags, ...added] : added;
     if (further.length === 0) return stamp;
     const { calls } = this;
     const [versions, invalidatedAt] = await Promise.all([
@@ -47,6 +51,7 @@ export class TagStamps {
       invalidatedAt === null ? this.invalidatedTags.count !== granted.invalidatedTags : invalidatedAt > granted.at;
     for (const [index, tag] of further.entries()) {
       const { version, begun } = versions[index] as TagVersion;
+      if (version === stamp[tag]) continue;
       if (version > granted.at && (!begun || mayBeEvicted)) return undefined;
       stamp[tag] = version;
     }

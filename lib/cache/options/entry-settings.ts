@@ -217,6 +217,11 @@ export function timeToLive(value: unknown, { ttl, nullTtl, jitter }: EntrySettin
   return given === FOR_EVER ? given : Math.ceil(given * (1 - jitter * Math.random()));
 }
 
+/** The `ttl` of a value where it is another one than that of the options, with their `jitter`; else `undefined`. */
+export function ownTtl(ofValue: number, { ttl, jitter }: EntrySettings): number | undefined {
+  return ofValue > ttl || ofValue < ttl * (1 - jitter) ? ofValue : undefined;
+}
+
 /** Milliseconds for which a value is kept beyond its `ttl`; 0 for an absent value, which is never served stale. */
 export function staleTtlOf(value: unknown, { staleTtl }: Pick<EntrySettings, 'staleTtl'>): number {
   return isAbsent(value) ? 0 : staleTtl;
@@ -225,6 +230,11 @@ export function staleTtlOf(value: unknown, { staleTtl }: Pick<EntrySettings, 'st
 /** Milliseconds for which Redis keeps the tags of a value that it keeps for `kept` ms. */
 export function tagMemory(kept: number): number {
   return kept + TAG_MARGIN;
+}
+
+/** Milliseconds after a load lease for which Redis surely keeps the tags of the options. */
+export function keptByLease({ ttl, staleTtl }: EntrySettings): number {
+  return ttl + staleTtl + TAG_MARGIN / 2;
 }
 
 const TIMES = ['ttl', 'nullTtl', 'staleTtl'] as const satisfies (keyof CacheEntryOptions)[];

@@ -8,6 +8,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import { CacheBackendError, CacheConfigError, CacheTimeoutError } from '../../errors/cache-errors.js';
 import { textOf, type Warnings } from '../../errors/limited-log.js';
 import { cacheChannels } from '../../events/cache-channels.js';
+import type { InvalidatedTags } from '../invalidation/local-state.js';
 import type { Loader } from '../load/cache-loader.js';
 import { Load, type LoadCaller, type LoadResult, type Loads } from '../load/load.js';
 import { LoadLease, type LeaseOutcome, type LoadLeases } from '../load/load-lease.js';
@@ -15,7 +16,7 @@ import type { LoadWaiters } from '../load/load-scopes.js';
 import type { CacheSettings } from '../options/cache-options.js';
 import type { EntrySettings } from '../options/entry-settings.js';
 import type { CacheCounters } from '../store/cache-stats.js';
-import type { Envelopes } from '../values/envelope.js';
+import type { Envelopes, TagStamp } from '../values/envelope.js';
 import type { FirstLevel } from '../values/first-level.js';
 import type { BatchParticipant } from './batch-load.js';
 import type { Read } from './read.js';
@@ -289,7 +290,7 @@ export class Refresher {
     current: FoundValue,
     participant?: BatchParticipant,
   ): void {
-    if (this.running.has(key) || this.resting.has(key)) return;
+    if (this.running.has(key) || (settings.staleIfError && this.resting.has(key, current.entry?.tags))) return;
     this.running.add(key);
     participant?.refreshes();
     this.inBackground(key, () => this.load(key, loader, settings, current)).then(
@@ -324,22 +325,34 @@ export class Refresher {
   }
 }
 
-/** The keys that rest after a failed load: while a key rests, its stale value is served without another load. */
+/**
+ * The keys that rest after a failed load: while a key rests, its stale value is served without another load. An
+ * invalidation of the key or of a tag of its value ends the rest.
+ */
 export class RestingKeys {
-  private readonly timers = new Map<string, NodeJS.Timeout>();
+  private readonly rests = new Map<string, { readonly timer: NodeJS.Timeout; readonly since: number }>();
+
+  constructor(private readonly invalidatedTags: InvalidatedTags) {}
 
   /** Lets the key rest for `rest` ms from now. */
   begin(key: string, rest: number): void {
     this.end(key);
-    if (rest > 0) this.timers.set(key, setTimeout(() => this.timers.delete(key), rest).unref());
+    if (rest === 0) return;
+    const timer = setTimeout(() => this.rests.delete(key), rest).unref();
+    this.rests.set(key, { timer, since: this.invalidatedTags.count });
   }
 
   end(key: string): void {
-    clearTimeout(this.timers.get(key));
-    this.timers.delete(key);
+    clearTimeout(this.rests.get(key)?.timer);
+    this.rests.delete(key);
   }
 
-  has(key: string): boolean {
-    return this.timers.has(key);
+  /** `tags`: those of the value that is served. */
+  has(key: string, tags: TagStamp = {}): boolean {
+    const rest = this.rests.get(key);
+    if (!rest) return false;
+    if (!this.invalidatedTags.anySince(Object.keys(tags), rest.since)) return true;
+    this.end(key);
+    return false;
   }
 }

@@ -217,7 +217,7 @@ export class Read {
       return this.landFound(found, 'hit');
     }
     if (!isServableStale(found, settings)) return this.fill().start(found.data);
-    const rests = settings.staleIfError && context.resting.has(key);
+    const rests = settings.staleIfError && context.resting.has(key, found.entry?.tags);
     if (settings.softTimeout > 0 && !rests) return this.fill(found).start(found.data);
     if (!rests) this.refresh(found);
     this.serveStale(found);

@@ -195,6 +195,6 @@ export function isServableStale(
 export function isDueForRefresh(entry: Entry | undefined, { refreshAhead, ttl }: EntrySettings): boolean {
   if (!refreshAhead || !entry) return false;
   const now = Date.now();
-  if ('part' in refreshAhead) return now >= entry.expiresAt - ttl * (1 - refreshAhead.part);
+  if ('part' in refreshAhead) return now >= entry.expiresAt - (entry.ttl ?? ttl) * (1 - refreshAhead.part);
   return now - (entry.loadTime ?? 0) * refreshAhead.beta * Math.log(Math.random()) >= entry.expiresAt;
 }

@@ -24,6 +24,8 @@ interface EntryMark {
   readonly keptStale: boolean;
   /** How long the load took, in ms; only where `refreshAhead` needs it. */
   readonly loadTime: number | undefined;
+  /** Its own `ttl` in ms, where `refreshAhead` needs it and it is not that of the options. */
+  readonly ttl: number | undefined;
   readonly tags: TagStamp | undefined;
 }
 
@@ -31,6 +33,13 @@ export interface Entry extends EntryMark {
   readonly kind: number;
   /** The output of the serializer, compressed or not. */
   readonly payload: Buffer;
+}
+
+/** What an envelope has as JSON: load time, tags, and its own `ttl`. Earlier versions do not look at names they lack. */
+interface Further {
+  readonly t?: number | undefined;
+  readonly g?: TagStamp | undefined;
+  readonly l?: number | undefined;
 }
 
 /** The output of the serializer, or the kind of an absent value. */
@@ -150,14 +159,15 @@ export class Envelopes {
       }
       at += length;
     }
-    let more: { t?: number; g?: TagStamp } | undefined;
+    let more: Further | undefined;
     if ((kind & MORE) !== 0) {
       const end = data.indexOf(NEW_LINE, at);
-      more = JSON.parse(data.toString('utf8', at, end)) as { t?: number; g?: TagStamp };
+      more = JSON.parse(data.toString('utf8', at, end)) as Further;
       at = end;
     }
     const keptStale = (kind & HEADER.keptStale) !== 0;
-    return { kind, expiresAt, keptStale, loadTime: more?.t, tags: more?.g, payload: data.subarray(at + 1) };
+    const payload = data.subarray(at + 1);
+    return { kind, expiresAt, keptStale, loadTime: more?.t, ttl: more?.l, tags: more?.g, payload };
   }
 
   /** The first bytes of the stored value: all before the payload. */
@@ -181,11 +191,11 @@ export class Envelopes {
     return this.valueOf(this.sharesBytes ? { ...kept, payload: Buffer.from(kept.payload) } : kept);
   }
 
-  private head(kind: number, { expiresAt, loadTime, tags }: EntryMark): string {
-    const more = loadTime !== undefined || tags !== undefined;
+  private head(kind: number, { expiresAt, loadTime, ttl, tags }: EntryMark): string {
+    const more = loadTime !== undefined || ttl !== undefined || tags !== undefined;
     const flags = String.fromCharCode(HEADER.version, HEADER.flags + (more ? kind | MORE : kind));
     const by = (kind & (NULL | UNDEFINED)) === 0 ? this.serializedBy : '';
-    const rest = more ? JSON.stringify({ t: loadTime, g: tags }) : '';
+    const rest = more ? JSON.stringify({ t: loadTime, g: tags, l: ttl } satisfies Further) : '';
     return `${flags}${timeText(Math.max(0, Math.round(expiresAt)))}${by}${rest}\n`;
   }
 }
@@ -250,15 +260,16 @@ export function openHead(head: Buffer): Entry | undefined {
   const [, time, json = ''] = HEAD.exec(head.toString('utf8', 2)) ?? [];
   if (head[0] !== HEADER.version || time === undefined) return undefined;
   const kind = (head[1] ?? 0) - HEADER.flags;
-  const more = kind & MORE ? loadTimeAndTags(json) : {};
+  const more = kind & MORE ? furtherIn(json) : {};
   if (!more) return undefined;
   const keptStale = (kind & HEADER.keptStale) !== 0;
-  return { kind, expiresAt: parseInt(time, 36), keptStale, loadTime: more.t, tags: more.g, payload: Buffer.alloc(0) };
+  const [expiresAt, payload] = [parseInt(time, 36), Buffer.alloc(0)];
+  return { kind, expiresAt, keptStale, loadTime: more.t, ttl: more.l, tags: more.g, payload };
 }
 
-function loadTimeAndTags(json: string): { t?: number; g?: TagStamp } | undefined {
+function furtherIn(json: string): Further | undefined {
   try {
-    return JSON.parse(json) as { t?: number; g?: TagStamp };
+    return JSON.parse(json) as Further;
   } catch {
     return undefined;
   }

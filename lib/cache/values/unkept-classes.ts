@@ -4,7 +4,7 @@ import { StreamableFile } from '@nestjs/common';
 import { isObservable } from 'rxjs';
 import type { Warnings } from '../../errors/limited-log.js';
 
-/** How many objects of one value are checked: the elements of a list are mostly instances of one class. */
+/** How many objects of one value are looked at for classes and functions: the elements of a list are mostly alike. */
 const MOST = 500;
 /** How many places with functions are reported at most. */
 const MOST_PLACES = 100;
@@ -30,7 +30,7 @@ export class UnkeptClasses {
     if (typeof value === 'function') throw new TypeError('it is a function, which cannot be stored; cache data');
     if (!isObject(value)) return;
     const found = new Look();
-    found.visit(value, '');
+    found.lookAt(value);
     if (revive !== undefined) return;
     for (const path of found.functions) {
       const place = path.replaceAll(/\[\d+\]/g, '[]');
@@ -58,16 +58,28 @@ class Look {
   readonly classes = new Map<Class, string>();
   readonly functions: string[] = [];
   private left = MOST;
+  /** Objects beyond the first ones, which are looked at for promises and streams only. */
+  private readonly further: { readonly value: object; readonly path: string }[] = [];
+  private readonly seen = new Set<object>();
 
-  visit(value: object, path: string): void {
-    if (this.left === 0) return;
-    this.left -= 1;
+  /** @throws TypeError for a promise or stream, wherever it is */
+  lookAt(value: object): void {
+    this.visit(value, '');
+    for (let next = this.further.pop(); next; next = this.further.pop()) this.visit(next.value, next.path, true);
+  }
+
+  private visit(value: object, path: string, isFurther = false): void {
+    if (this.seen.has(value)) return;
+    if (this.left === 0 && !isFurther) return void this.further.push({ value, path });
+    this.seen.add(value);
+    if (!isFurther) this.left -= 1;
     if (Array.isArray(value)) return this.visitAll(value, path);
     const prototype: unknown = Object.getPrototypeOf(value);
     if (!isRoot(prototype)) {
       if (types.isPromise(value)) {
         throw new TypeError(`${path === '' ? 'it' : path} is a promise; await it`);
       }
+      if (types.isMap(value)) this.visitAll(value.keys(), `${path}.keys()`);
       if (types.isMap(value) || types.isSet(value)) return this.visitAll(value.values(), path);
       if (isKept(value)) return;
       const kind = streamKindOf(value);
@@ -75,21 +87,20 @@ class Look {
         throw new TypeError(`${path === '' ? 'it' : path} is ${kind}, which can be read only once; cache its content`);
       }
       const { constructor } = value;
-      if (!this.classes.has(constructor as Class)) this.classes.set(constructor as Class, path);
+      if (!isFurther && !this.classes.has(constructor as Class)) this.classes.set(constructor as Class, path);
     }
     for (const name of Object.keys(value)) {
       const each = (value as Record<string, unknown>)[name];
       if (isObject(each)) this.visit(each, `${path}.${name}`);
-      else if (typeof each === 'function') this.functions.push(`${path}.${name}`);
+      else if (typeof each === 'function' && !isFurther) this.functions.push(`${path}.${name}`);
     }
   }
 
   private visitAll(values: Iterable<unknown>, path: string): void {
     let index = 0;
     for (const value of values) {
-      if (index === MOST) return;
       if (isObject(value)) this.visit(value, `${path}[${index}]`);
-      else if (typeof value === 'function') this.functions.push(`${path}[${index}]`);
+      else if (typeof value === 'function' && index < MOST) this.functions.push(`${path}[${index}]`);
       index += 1;
     }
   }

@@ -69,6 +69,12 @@ class Products {
         return undefined;
       case 'observable':
         return concat(of('first'), of('last'));
+      case 'throws':
+        return writtenLater(() => {
+          throw new TypeError('Do not know how to serialize a BigInt');
+        });
+      case 'undefined':
+        return writtenLater(() => undefined);
       case 'file':
         return new StreamableFile(Readable.from(['file']));
       default:
@@ -295,6 +301,13 @@ describe.each([
     }
   });
 
+  it.each(['throws', 'undefined'])('sends a body without an ETag that JSON has no text for: %s', async (kind) => {
+    const response = await get(`bodies/${kind}`);
+    expect(response.status).toBe(200);
+    expect(await response.json()).toEqual(BODY);
+    expect(response.headers.get('X-Cache')).toBe('HIT');
+  });
+
   it('leaves a handler its own Cache-Control and ETag', async () => {
     const response = await get('own');
     expect(told(response)).toEqual(['HIT', 'no-store']);
@@ -334,3 +347,9 @@ describe.each([
     expect(told(await get('configured/without'))).toEqual([null, null]);
   });
 });
+
+/** A body that only the application can write, as with a replacer of its own. */
+function writtenLater(first: () => unknown): object {
+  let times = 0;
+  return { toJSON: () => (times++ === 0 ? first() : BODY) };
+}

@@ -17,11 +17,10 @@ import type {
 import { ownStore, type Pending, type StoreContext } from '../../../contracts/store.js';
 import { CacheConfigError } from '../../../errors/cache-errors.js';
 import type { RedisConnection } from '../../../options/redis-connection.js';
-import { PTTL } from '../connection/plain-commands.lua.js';
 import { ReadBatch } from '../connection/read-batch.js';
 import { isCluster, type RedisClient } from '../connection/redis-client.js';
 import { RedisLink } from '../connection/redis-link.js';
-import { integerOf, isOne, leaseOf, type RedisInteger } from '../connection/redis-script.js';
+import { PTTL, integerOf, isOne, leaseOf, type RedisInteger } from '../connection/redis-script.js';
 import { ScriptBatch } from '../connection/script-batch.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
 import { checkServers } from '../connection/server-check.js';
@@ -170,7 +169,9 @@ export class RedisCacheStore implements CacheStore {
   async expire({ key, ttl }: KeyRequest & { ttl: number }): Promise<boolean> {
     const value = this.keys.value(key);
     this.reads.sendThoseOf(value);
-    return isOne(await this.scripts.run(EXPIRE, [value], [this.keys.channel, ttl, key]));
+    const now = Date.now();
+    const times = [now, Math.ceil(now + ttl)].map((time) => time.toString(36));
+    return isOne(await this.scripts.run(EXPIRE, [value], [this.keys.channel, ttl, key, ...times]));
   }
 
   async ttl(key: string): Promise<number | null> {

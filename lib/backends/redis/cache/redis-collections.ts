@@ -6,8 +6,7 @@ import type {
   KeyRequest,
   RebuildRequest,
 } from '../../../contracts/cache-store.js';
-import { UNLINK } from '../connection/plain-commands.lua.js';
-import { integerOf, isOne, type RedisInteger, type RedisScript } from '../connection/redis-script.js';
+import { UNLINK, integerOf, isOne, type RedisInteger, type RedisScript } from '../connection/redis-script.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
 import {
   ADD_BITS,

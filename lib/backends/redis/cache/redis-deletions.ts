@@ -2,8 +2,7 @@
 
 import type { DeleteMatchingRequest, ScheduledDeletions } from '../../../contracts/cache-store.js';
 import { mastersOf, type RedisNode } from '../connection/redis-client.js';
-import { SCAN, UNLINK } from '../connection/plain-commands.lua.js';
-import { integerOf, type RedisInteger } from '../connection/redis-script.js';
+import { SCAN, UNLINK, integerOf, type RedisInteger } from '../connection/redis-script.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
 import { CLAIM_DELETIONS, FORGET_DELETIONS, RENEW_DELETIONS, SCHEDULE_DELETIONS } from './deletions.lua.js';
 import type { RedisCacheKeys } from './redis-cache-keys.js';

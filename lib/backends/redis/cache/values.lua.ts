@@ -1,5 +1,6 @@
 // The scripts that store, change, take or inspect one value, outside a load.
 
+import { HEADER } from '../../../contracts/cache-store.js';
 import { batchOf, redisScript } from '../connection/redis-script.js';
 
 /**
@@ -69,14 +70,25 @@ return value
 `);
 
 /**
- * Sets the time to live of a value, and publishes the change because first levels may hold the value for longer.
+ * Sets the time to live of a value, and publishes the change because first levels may hold the value for longer. One
+ * that is kept for longer than it is fresh gets the time in its envelope, as `prolonged` of the contract does it.
  *
  * KEYS: value.
- * ARGV: channel, time to live in ms, the key's name in messages.
+ * ARGV: channel, time to live in ms, the key's name in messages, the time now and then (ms of the wall clock, base 36).
  * Returns 1, or 0 when there is no value.
  */
 export const EXPIRE = redisScript(`
-local found = redis.call('PEXPIRE', KEYS[1], ARGV[2])
+local head = redis.call('GETRANGE', KEYS[1], 0, ${HEADER.length - 1})
+local time, flags = string.match(head, '^..(%w+)'), string.byte(head, 2)
+local ttl = ARGV[2]
+if time and string.byte(head) == ${HEADER.version} and flags % ${2 * HEADER.keptStale} >= ${HEADER.keptStale}
+  and flags % ${2 * HEADER.expired} < ${HEADER.expired} and tonumber(ARGV[5], 36) > tonumber(time, 36) then
+  local stale = redis.call('PTTL', KEYS[1]) - (tonumber(time, 36) - tonumber(ARGV[4], 36))
+  ttl = string.format('%.0f', ttl + math.max(0, stale))
+  local rest = string.sub(redis.call('GET', KEYS[1]), 3 + #time)
+  redis.call('SET', KEYS[1], string.sub(head, 1, 2) .. ARGV[5] .. rest, 'PX', ttl)
+end
+local found = redis.call('PEXPIRE', KEYS[1], ttl)
 if found == 1 then redis.call('PUBLISH', ARGV[1], 'i' .. ARGV[3]) end
 return found
 `);

@@ -76,8 +76,14 @@ export class ReadBatch {
     const listed = length === scripts.lastRead ? [...keys, keys[0] as string] : [...keys];
     const form = (scripts.lastRead = alone ? 0 : listed.length);
     this.underWay += 1;
+    let sent: Promise<unknown>;
+    try {
+      sent = alone ? client.getBuffer(keys[0] as string) : client.mgetBuffer(listed);
+    } catch (error) {
+      sent = Promise.reject(error);
+    }
     scripts.ask<unknown>(
-      () => (alone ? client.getBuffer(keys[0] as string) : client.mgetBuffer(listed)),
+      sent,
       (reply) => {
         this.underWay -= 1;
         const values: readonly unknown[] = alone ? [reply] : Array.isArray(reply) ? reply : [];

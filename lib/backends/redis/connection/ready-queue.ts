@@ -1,7 +1,8 @@
 // What happens while a client has no connection (`ReadyQueue`), has one that leads to a replica (`PrimarySeeker`), or
-// one whose server refuses a command for now (`RefusedForNow`).
+// one whose server refuses a command for now (`RefusedForNow`, `scriptClient`).
 
 import type { EventEmitter } from 'node:events';
+import type { Cluster, Redis } from 'ioredis';
 import type { Notice } from '../../../contracts/store.js';
 import { serverOf } from './connection-options.js';
 import { isCluster, type RedisClient, type RedisNode } from './redis-client.js';
@@ -199,3 +200,43 @@ export const NOT_LOCAL = /^ERR .*\bscript attempted to access a non local key\b/
 const PAUSE = 50;
 /** How long (ms) a command is repeated: the default of `commandTimeout`. */
 const LONGEST = 1_000;
+
+/**
+ * Whether a node refused a script because some of its keys are at the other node of a slot that is being migrated; or
+ * ended it where it came to a key that it had emptied itself.
+ */
+export function isTryAgain({ message }: Error): boolean {
+  return message.startsWith('TRYAGAIN ') || NOT_LOCAL.test(message);
+}
+
+type SendCommand = Cluster['sendCommand'];
+
+/**
+ * The client, for scripts. That of ioredis differs from the given one:
+ *
+ * - `enableAutoPipelining` is off. With it, ioredis 5 sends the scripts of one turn of the event loop to a Cluster as
+ *   one pipeline, although their keys may lie in different slots: it takes the digest of a script for its key.
+ * - On a Cluster, TRYAGAIN rejects at once. ioredis would repeat the command for seconds, as long as the slot is being
+ *   migrated.
+ */
+export function scriptClient(client: RedisClient): RedisClient {
+  if (client.library !== undefined) return client;
+  const options = { value: { ...client.options, enableAutoPipelining: false } };
+  if (!client.isCluster) {
+    // On the client itself, which keeps its state there.
+    const send = (...command: Parameters<Redis['sendCommand']>) => (client as Redis).sendCommand(...command);
+    return Object.create(client, { options, sendCommand: { value: send } }) as RedisClient;
+  }
+  const cluster = client as Cluster;
+  const sendCommand: SendCommand = (command, ...where) => {
+    const { reject } = command;
+    const sent = cluster.sendCommand(command, ...where);
+    const redirect = command.reject;
+    command.reject = (error) => (isTryAgain(error) ? reject : redirect).call(command, error);
+    return sent;
+  };
+  return Object.create(cluster, {
+    options,
+    sendCommand: { value: sendCommand },
+  }) as Cluster;
+}

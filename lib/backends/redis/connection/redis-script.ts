@@ -4,6 +4,7 @@
 import { createHash } from 'node:crypto';
 import { inspect } from 'node:util';
 import type { TokenRange } from '../../../contracts/lock-requests.js';
+import type { RedisClient } from './redis-client.js';
 import type { ScriptArgument } from './script-batch.js';
 
 /**
@@ -160,3 +161,53 @@ export const PROTOCOL_VERSION = 1;
 
 /** The earliest version with whose processes this one excludes each other and shares values. */
 export const EARLIEST_VERSION = 1;
+
+/** One call of a script, with its id. */
+export interface ScriptParts {
+  readonly script: RedisScript;
+  readonly keys: readonly string[];
+  readonly args: readonly ScriptArgument[];
+  readonly id: string;
+}
+
+export function sendDigest(client: RedisClient, parts: ScriptParts): Promise<unknown> {
+  return sendBy(client, 'evalsha', parts.script.sha1, parts);
+}
+
+/** Sends the text of a script that the server does not know. */
+export function sendText(client: RedisClient, parts: ScriptParts): Promise<unknown> {
+  return sendBy(client, 'eval', parts.script.lua, parts);
+}
+
+/** As a list: a function cannot be given as many arguments as a call may have members of a set. */
+function sendBy(client: RedisClient, command: string, text: string, { script, keys, args, id }: ScriptParts) {
+  const parts = [text, keys.length, ...keys, ...args, id];
+  return script.bytes ? client.callBuffer(command, parts) : client.call(command, parts);
+}
+
+/*
+ * Plain commands as scripts: the reply of a script says which call it answers, where that of a command may be one that
+ * a proxy has doubled, and belong to another key.
+ */
+
+/** KEYS: 1 string. Returns it, or nil. */
+export const GET = redisScript("return redis.call('GET', KEYS[1])");
+
+/** KEYS: 1 key. Returns its time to live in ms, -1 without one, or -2 where there is no such key. */
+export const PTTL = redisScript("return redis.call('PTTL', KEYS[1])");
+
+/** KEYS: the keys, of any number: `unpack` takes a few thousand. Returns how many existed. */
+export const UNLINK = redisScript(`
+local deleted = 0
+for _, key in ipairs(KEYS) do deleted = deleted + redis.call('UNLINK', key) end
+return deleted
+`);
+
+/**
+ * One step through the keys of a server. It deletes nothing: before Redis 7, a script that has scanned may not write
+ * where its text is replicated.
+ *
+ * ARGV: 1 cursor, 2 glob, 3 number of keys to look at, then options of SCAN.
+ * Returns {next cursor, {key, ...}}.
+ */
+export const SCAN = redisScript("return redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', unpack(ARGV, 3))");

@@ -9,10 +9,9 @@ import {
   type ScriptRequest,
   type SentCall,
 } from './script-batch.js';
-import { type PrimarySeeker, type ReadyQueue, RefusedForNow } from './ready-queue.js';
+import { isTryAgain, type PrimarySeeker, type ReadyQueue, RefusedForNow, scriptClient } from './ready-queue.js';
 import type { RedisClient, RedisNode } from './redis-client.js';
-import type { RedisScript, RunScript } from './redis-script.js';
-import { isTryAgain, scriptClient, sendDigest, sendText } from './script-client.js';
+import { type RedisScript, type RunScript, sendDigest, sendText } from './redis-script.js';
 
 const QUEUED =
   'the client queues commands for a MULTI that other code began with { pipeline: false }; ' +
@@ -121,10 +120,21 @@ export class ScriptRunner {
   ): void {
     const call = { script, keys, args, id: this.own + this.sent };
     const erred = (error: unknown) => {
-      if (isUnknownScript(error)) this.ask(() => sendText(client, call), answered, failed, call.id);
+      if (isUnknownScript(error))
+        this.ask(
+          begun(() => sendText(client, call)),
+          answered,
+          failed,
+          call.id,
+        );
       else failed(error);
     };
-    this.ask(() => sendDigest(client, call), answered, erred, call.id);
+    this.ask(
+      begun(() => sendDigest(client, call)),
+      answered,
+      erred,
+      call.id,
+    );
   }
 
   /** Sends a script again while the server refuses it for now. */
@@ -201,7 +211,7 @@ export class ScriptRunner {
     if (!isUnknownScript(error)) return this.refusedAlone(sent, error);
     const { script, keys, args } = sent.request;
     this.ask(
-      () => sendText(this.client, { script, keys, args, id: sent.id }),
+      begun(() => sendText(this.client, { script, keys, args, id: sent.id })),
       (answer) => this.answered(sent, answer),
       (reason) => this.refusedAlone(sent, reason),
       sent.id,
@@ -228,7 +238,13 @@ export class ScriptRunner {
    * the server refuses it for now.
    */
   command<T>(send: (client: RedisClient) => Promise<T>): Promise<T> {
-    return this.commanded((failed, resolve) => this.ask(() => send(this.client), resolve, failed));
+    return this.commanded((failed, resolve) =>
+      this.ask(
+        begun(() => send(this.client)),
+        resolve,
+        failed,
+      ),
+    );
   }
 
   private commanded<T>(send: (failed: (error: unknown) => void, resolve: (answer: T) => void) => void): Promise<T> {
@@ -255,12 +271,12 @@ export class ScriptRunner {
   }
 
   /**
-   * Sends a command and waits for its answer, and looks after the connection meanwhile. What `send` throws fails the
-   * command, too. `id`: of a script, which answers it.
+   * Waits for the answer to a command that was sent, and looks after the connection meanwhile. `id`: of a script, which
+   * answers it.
    */
-  ask<T>(send: () => Promise<T>, answered: (answer: T) => void, failed: (error: unknown) => void, id?: string): void {
+  ask<T>(command: Promise<T>, answered: (answer: T) => void, failed: (error: unknown) => void, id?: string): void {
     this.sent += 1;
-    begun(send).then(
+    command.then(
       (reply) => {
         const answer = this.replied(reply, id);
         if (answer instanceof Error) failed(answer);
@@ -359,6 +375,7 @@ function isUnknownScript(error: unknown): boolean {
   return error instanceof Error && error.message.startsWith('NOSCRIPT');
 }
 
+/** What `send` throws fails the command, too. */
 function begun<T>(send: () => Promise<T>): Promise<T> {
   try {
     return send();

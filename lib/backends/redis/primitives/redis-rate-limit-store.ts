@@ -6,8 +6,7 @@ import type {
   TakeRequest,
 } from '../../../contracts/primitive-stores.js';
 import type { Pending } from '../../../contracts/store.js';
-import { UNLINK } from '../connection/plain-commands.lua.js';
-import { integerOf, type RedisInteger } from '../connection/redis-script.js';
+import { UNLINK, integerOf, type RedisInteger } from '../connection/redis-script.js';
 import { ScriptBatch } from '../connection/script-batch.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
 import { primitiveKey } from './primitive-key.js';

@@ -76,7 +76,7 @@ describe.each(['ioredis', 'node-redis'] as const)(
 
 it('a client that throws while it sends fails the call, also one that waited for the connection', async () => {
   const client = new Redis(server.url, { keyPrefix: 'throwing:', lazyConnect: true });
-  await using app = await startLockApp({ redis: client });
+  await using app = await startLockApp({ redis: client, cache: { commandTimeout: '10s' } });
   const cache = app.app.get(CacheService);
   await cache.sets.add('set', ['a'], { ttl: '1m' });
   client.disconnect(true);

@@ -1,4 +1,5 @@
 import { jest } from '@jest/globals';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Injectable } from '@nestjs/common';
 import { Cached, CachePut, type CacheService, type ReadOptions } from 'nest-redis-lock';
 import { cacheApp } from '../../../support/cache-app.js';
@@ -68,6 +69,37 @@ describe.each([
       expect(cache.stats().failedLoads).toBe(3);
       await read(30);
       await eventually(async () => (await read(30)) === 'stale' && cache.stats().failedLoads >= 6);
+    });
+
+    it.each([[{ softTimeout: '1s' }], [{}]] as ReadOptions[][])(
+      'a soft expiry of a tag ends the rest: %p',
+      async (options) => {
+        await using instance = await open();
+        const { cache } = instance;
+        const key = `rests ${JSON.stringify(options)}`;
+        const settings = { staleTtl: '1m', restAfterError: '1h', tags: ['shop'], ...options } as const;
+        await cache.getOrSet(key, () => 'stale', { ...settings, ttl: 1 });
+        await eventually(async () => !(await cache.has(key)));
+        await cache.getOrSet(key, failing, settings);
+        await eventually(() => cache.stats().failedLoads === 1);
+        const loader = jest.fn(() => 'new');
+        await eventually(async () => cache.getOrSet(key, loader, settings).then(() => true));
+        expect(loader).not.toHaveBeenCalled();
+        await cache.expireByTag('shop');
+        await eventually(async () => (await cache.getOrSet(key, loader, settings)) === 'new');
+      },
+    );
+
+    it('each read loads in the background where the stale value is no answer to an error', async () => {
+      await using instance = await open();
+      const { cache } = instance;
+      await putStale(cache, 'errs in vain');
+      const options = { staleTtl: '1m', staleIfError: false, restAfterError: '1h' } as const;
+      for (let time = 1; time <= 3; time++) {
+        expect(await cache.getOrSet('errs in vain', failing, options)).toBe('stale');
+        await eventually(() => cache.stats().failedLoads === time);
+        await sleep(5);
+      }
     });
 
     it('each read loads where the stale value is no answer to an error', async () => {

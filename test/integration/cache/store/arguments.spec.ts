@@ -221,4 +221,15 @@ describe('a Bloom filter', () => {
     await expect(ids.addAll('77')).rejects.toThrow(/Option "ids" is "77"; give a list/);
     await expect(ids.mayHaveMany('77')).rejects.toThrow(/Option "ids" is "77"; give a list/);
   });
+
+  it('of one id is refused for many keys', async () => {
+    const bloom = { filter: ids, id: '77' };
+    const loader = async (keys: readonly string[]) => keys.map(() => 'loaded');
+    const reading = cache.getOrSetMany(['k1', 'k2'], loader, { bloom });
+    await expect(reading).rejects.toMatchObject({
+      code: 'CACHE_CONFIG',
+      message: expect.stringMatching(/"getOrSetMany" of .*Option "bloom" is .*mayHaveMany/),
+    });
+    expect(await cache.getOrSetMany(['k1', 'k2'], loader)).toEqual(['loaded', 'loaded']);
+  });
 });

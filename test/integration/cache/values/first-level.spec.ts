@@ -282,6 +282,7 @@ describe('the truth of a first level', () => {
           expiresAt: Date.now() + 10_000,
           keptStale: false,
           loadTime: undefined,
+          ttl: undefined,
           tags: { t: 1 },
           payload: Buffer.alloc(2_000),
         });
@@ -300,6 +301,7 @@ describe('the truth of a first level', () => {
         expiresAt: Date.now() + 60_000,
         keptStale: false,
         loadTime: undefined,
+        ttl: undefined,
         tags: {},
         payload: Buffer.alloc(1),
       });

@@ -418,6 +418,24 @@ describe.each<[string, RedisLockModuleOptions]>([
   });
 
   it.each([
+    ['behind 600 objects', (promise: unknown) => ({ rows: rows(600), total: promise }), /\.total is a promise/],
+    ['in the last of 600 objects', (promise: unknown) => [...rows(600), { total: promise }], /\[600\]\.total is a/],
+    ['as a key of a Map', (promise: unknown) => new Map([[promise, 1]]), /\.keys\(\)\[0\] is a promise/],
+  ])('a promise %s is refused', async (_, valueWith, why) => {
+    await using app = await start();
+    await expect(app.cache.set('promise', valueWith(Promise.resolve(1)))).rejects.toThrow(why);
+  });
+
+  it('a value of 600 objects that has a cycle, and no promise, is kept', async () => {
+    await using app = await start();
+    const value: { rows: object[]; self?: unknown } = { rows: rows(600) };
+    value.self = value;
+    value.rows.push(value);
+    await app.cache.set('cycle', value);
+    expect((await app.cache.get<typeof value>('cycle'))?.rows).toHaveLength(601);
+  });
+
+  it.each([
     ['a stream', () => Readable.from(['a'])],
     ['a stream', () => new ReadableStream()],
     ['a StreamableFile', () => new StreamableFile(Buffer.from('a'))],
@@ -468,3 +486,7 @@ describe.each<[string, RedisLockModuleOptions]>([
     expect(await app.cache.get('compressed')).toBe('a'.repeat(50_000));
   });
 });
+
+function rows(count: number): object[] {
+  return Array.from({ length: count }, (_, id) => ({ id }));
+}
