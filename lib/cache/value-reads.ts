@@ -59,11 +59,11 @@ export async function loadValues<T>(
 
 /** Milliseconds until the value is removed; `null` when there is none. */
 export async function remainingTime(engine: CacheEngine, key: string): Promise<number | null> {
-  const changes = engine.stepOrder.afterKey(key);
-  // Sends in this turn if no change is under way, otherwise in the next step, before any change that is called later.
-  if (changes) await changes;
-  if (engine.unconfirmed.size > 0) await engine.unconfirmed.settle(key);
-  const left = await engine.calls.run('ttl', key, () => engine.calls.store.ttl(key));
+  // A script that the server does not know is sent again, which a change that is called later must not overtake.
+  const left = await engine.stepOrder.run([{ resource: keyResource(key), mode: 'read' }], async () => {
+    if (engine.unconfirmed.size > 0) await engine.unconfirmed.settle(key);
+    return engine.calls.run('ttl', key, () => engine.calls.store.ttl(key));
+  });
   return left === null ? null : lifetimeLeft(left);
 }
 
