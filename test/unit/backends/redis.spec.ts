@@ -70,13 +70,13 @@ it('keeps an error of those who wait for the reply out of the client that reads 
 function refusing(refusals: readonly string[], isCluster = false): { client: Redis; sent: () => number } {
   let sent = 0;
   const left = [...refusals];
-  const evalsha = async (...args: readonly unknown[]) => {
+  const call = async (_: string, args: readonly unknown[]) => {
     sent += 1;
     const refusal = left.shift();
     if (refusal !== undefined) throw new Error(refusal);
     return [args.at(-1), 7];
   };
-  const client = { evalsha, status: 'ready', isCluster, on: () => client, off: () => client };
+  const client = { call, status: 'ready', isCluster, on: () => client, off: () => client };
   return { client: client as unknown as Redis, sent: () => sent };
 }
 
@@ -107,8 +107,8 @@ it.each(['MOVED 866 127.0.0.1:7001', 'ASK 866 127.0.0.1:7001'])(
 
 it.each([[[1]], [[1, 2, 3]], [7], ['OK'], [null]])('takes %j for no answer to two calls of a run', async (reply) => {
   const { client } = refusing([]);
-  const evalsha = async (...args: readonly unknown[]) => [args.at(-1), args.includes('a') ? 7 : reply];
-  const batch = new ScriptBatch(new ScriptRunner(Object.assign(client, { evalsha })), RENEW);
+  const call = async (_: string, args: readonly unknown[]) => [args.at(-1), args.includes('a') ? 7 : reply];
+  const batch = new ScriptBatch(new ScriptRunner(Object.assign(client, { call })), RENEW);
   const [first, ...others] = ['a', 'b', 'c'].map(async (key) => batch.run('shared', [key], [1], String));
   expect(await first).toBe('7');
   for (const each of await Promise.allSettled(others)) expect(each).toMatchObject({ status: 'rejected' });
@@ -218,22 +218,17 @@ describe('the versions in use', () => {
 class CountingScripts {
   readonly read: string[] = [];
 
-  async run(): Promise<unknown> {
+  async run(_: unknown, keys: readonly string[]): Promise<unknown> {
+    if (keys.length === 1) {
+      this.read.push(keys[0] as string);
+      return keys[0]?.includes('one') ? 'web-1' : 'web-2';
+    }
     const waiters = [
       ['two:1', ''],
       ['one:2', '0'],
       ['foreign', ''],
     ];
     return ['one:1', 30_000, '8', 2, 0, waiters];
-  }
-
-  async command(send: (client: { get(key: string): Promise<string> }) => Promise<string>): Promise<string> {
-    return send({
-      get: async (key) => {
-        this.read.push(key);
-        return key.includes('one') ? 'web-1' : 'web-2';
-      },
-    });
   }
 }
 
