@@ -365,8 +365,8 @@ export function expiredSoftly(data: Buffer, now: number): Buffer | undefined {
 }
 
 /**
- * The value as it is stored to be fresh until `ends`, in ms of the wall clock, and for how long it is kept stale before,
- * if it ends `left` ms from `now`. `undefined` where only its time to live changes.
+ * The value as it is stored to be fresh until `ends`, in ms of the wall clock, and for how long it is kept stale before
+ * that, if it ends `left` ms from `now`. `undefined` where only its time to live changes.
  */
 export function prolonged(data: Buffer, ends: number, left: number, now: number): [Buffer, stale: number] | undefined {
   const flags = (data[1] ?? 0) - HEADER.flags;

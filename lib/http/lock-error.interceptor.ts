@@ -67,8 +67,8 @@ export class LockErrorInterceptor implements NestInterceptor, OnApplicationBoots
     if (adapter.getHeader?.(response, 'Retry-After') === undefined) {
       adapter.setHeader(response, 'Retry-After', String(seconds));
       // An interceptor outside of this one may have tried again, or answered something else.
-      whenHeadIsSent(response as HttpResponse, ({ status, remove }) => {
-        if (status < 400) remove('Retry-After', String(seconds));
+      whenHeadIsSent(response as HttpResponse, (head) => {
+        if (head.status < 400) head.remove('Retry-After', String(seconds));
       });
     }
   }

@@ -27,7 +27,7 @@ export function readConnection(connection: unknown): GivenConnection {
     if (!URL.canParse(connection)) throw refused('text that is not a URL');
     // mysql2 takes any URL, and would greet the server of another store.
     const { protocol } = new URL(connection);
-    if (!PROTOCOLS.includes(protocol)) throw refused(`${shownConnection(connection)}`);
+    if (!PROTOCOLS.includes(protocol)) throw refused(shownConnection(connection));
     requireHost(connection);
     return { pool: undefined, options: readable({ uri: connection }) };
   }

@@ -35,7 +35,7 @@ export interface Entry extends EntryMark {
   readonly payload: Buffer;
 }
 
-/** What an envelope has as JSON: load time, tags, and its own `ttl`. Earlier versions do not look at names they lack. */
+/** What an envelope has as JSON: load time, tags, and its own `ttl`. Earlier versions pass over names they lack. */
 interface Further {
   readonly t?: number | undefined;
   readonly g?: TagStamp | undefined;

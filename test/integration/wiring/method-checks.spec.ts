@@ -287,9 +287,7 @@ describe('the candidates of @OnlyLeader', () => {
     const app = await NestFactory.createApplicationContext(module, { logger: false, abortOnError: false });
     const own = app.get(Probe).election;
     const modules = [...app.get(ModulesContainer).values()];
-    const elections = modules.flatMap((each) =>
-      [...each.providers.values()].map(({ instance }) => instance as unknown),
-    );
+    const elections = modules.flatMap((each) => [...each.providers.values()].map(({ instance }) => instance));
     const others = elections.filter((each) => each instanceof LeaderElection && each !== own) as LeaderElection[];
     return { app, own, others, [Symbol.asyncDispose]: () => app.close() };
   };
