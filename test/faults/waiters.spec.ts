@@ -57,12 +57,16 @@ async function watchedGrants(ports: readonly number[], name: string) {
       await eventually(() => monitor.seen.includes(`end of ${name}`));
       monitor.client.disconnect();
       monitor.socket.destroy();
+      let given = false;
       for (const line of monitor.seen.split('\r\n')) {
+        // What a script does follows the line of its call.
+        if (!/^\S+ \[\d+ lua\]/.test(line)) given = false;
         const [command, key, owner, _px, lease] = [...line.matchAll(/"([^"]*)"/g)].map(([, argument]) => argument);
         if (key !== `lock:{${name}}`) continue;
+        // The holder has freed it, or the message of a grant has reached nobody: then the script goes on to the next one.
+        if (command === 'DEL' || (command === 'SET' && given)) grants.pop();
         if (command === 'SET') grants.push({ owner, lease: Number(lease) });
-        // By the holder, or because a message has reached nobody.
-        if (command === 'DEL') grants.pop();
+        given = command === 'SET';
       }
     }
     return grants;

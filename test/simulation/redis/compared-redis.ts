@@ -7,6 +7,8 @@ import { setImmediate as immediate } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import { Redis, type RedisOptions } from 'ioredis';
 import { type RedisServer, startRedisServer } from '../../support/servers/redis-server.js';
+import { LIST_SET } from '../../../lib/backends/redis/cache/collections.lua.js';
+import { SCAN } from '../../../lib/backends/redis/connection/redis-script.js';
 import { clockStandsStill, setStillClock } from '../../support/servers/shifted-clock.js';
 import { temporaryDirectory } from '../../support/servers/temporary-directory.js';
 import { createLua } from './lua.js';
@@ -18,9 +20,9 @@ import { SocketStandIn } from './socket-stand-in.js';
 /** In µs. */
 const START = Date.UTC(2030, 0, 1) * 1_000;
 /** What is not the same on two servers. */
-const OF_THE_SERVER = new Set(['hello', 'info', 'role', 'client', 'scan']);
+const OF_THE_SERVER = new Set(['hello', 'info', 'role', 'client', 'scan', SCAN.sha1, SCAN.lua]);
 const OF_A_CONNECTION = new Set(['hello', 'client', 'subscribe', 'unsubscribe']);
-const UNORDERED = new Set(['smembers', 'keys']);
+const UNORDERED = new Set(['smembers', 'keys', LIST_SET.sha1, LIST_SET.lua]);
 /** The last commands that the report of a difference shows. */
 const REMEMBERED = 12;
 
@@ -405,13 +407,14 @@ function withTrackingLast(frames: readonly string[]): string[] {
 }
 
 /** Of an error, only its kind. */
-function comparable(frame: string, [command = '']: readonly string[]): string {
+function comparable(frame: string, args: readonly string[]): string {
   if (frame.startsWith('-')) return frame.slice(0, frame.search(/[ \r]/));
-  return UNORDERED.has(command.toLowerCase()) ? frame.split('\r\n').toSorted().join('\r\n') : frame;
+  return isOf(UNORDERED, args) ? frame.split('\r\n').toSorted().join('\r\n') : frame;
 }
 
-function isOf(commands: ReadonlySet<string>, [command = '']: readonly string[]): boolean {
-  return commands.has(command.toLowerCase());
+/** `commands` may have scripts, too. */
+function isOf(commands: ReadonlySet<string>, [command = '', script = '']: readonly string[]): boolean {
+  return commands.has(/^eval(sha)?$/i.test(command) ? script : command.toLowerCase());
 }
 
 function connectorOf(redis: ComparedRedis): NonNullable<RedisOptions['Connector']> {

@@ -1,7 +1,7 @@
 // Deletions of many keys: at once, of all that match, and of names later.
 
 import type { DeleteMatchingRequest, ScheduledDeletions } from '../../../contracts/cache-store.js';
-import { mastersOf, type RedisNode } from '../connection/redis-client.js';
+import type { RedisNode } from '../connection/redis-client.js';
 import { SCAN, UNLINK, integerOf, type RedisInteger } from '../connection/redis-script.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
 import { CLAIM_DELETIONS, FORGET_DELETIONS, RENEW_DELETIONS, SCHEDULE_DELETIONS } from './deletions.lua.js';
@@ -32,9 +32,8 @@ const MOST_SCANS = 5;
 type Spares = ((name: string) => boolean) | undefined;
 
 async function deleteAll(scripts: ScriptRunner, glob: string, batch: number, spares?: Spares): Promise<number> {
-  const deleted = await Promise.all(
-    mastersOf(scripts.client).map((node) => deleteOn(node, scripts, glob, batch, spares)),
-  );
+  const masters = await scripts.masters();
+  const deleted = await Promise.all(masters.map((node) => deleteOn(node, scripts, glob, batch, spares)));
   return deleted.reduce((sum, count) => sum + count, 0);
 }
 

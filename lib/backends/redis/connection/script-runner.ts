@@ -10,7 +10,7 @@ import {
   type SentCall,
 } from './script-batch.js';
 import { isTryAgain, type PrimarySeeker, type ReadyQueue, RefusedForNow, scriptClient } from './ready-queue.js';
-import type { RedisClient, RedisNode } from './redis-client.js';
+import { mastersOf, type RedisClient, type RedisNode } from './redis-client.js';
 import { type RedisScript, type RunScript, sendDigest, sendText } from './redis-script.js';
 
 const QUEUED =
@@ -46,6 +46,8 @@ export class ScriptRunner {
   private readonly persists: boolean;
   /** How the ids of the calls begin: a connection may bring what belongs to another process. */
   private readonly own = `${randomUUID().slice(0, 8)}:`;
+  /** How many ids were given. */
+  private ids = 0;
   private readonly countDisconnect = () => {
     this.disconnects += 1;
     this.disconnectedAt = performance.now();
@@ -118,7 +120,7 @@ export class ScriptRunner {
     answered: (reply: unknown) => void,
     failed: (error: unknown) => void,
   ): void {
-    const call = { script, keys, args, id: this.own + this.sent };
+    const call = { script, keys, args, id: this.own + (this.ids += 1) };
     const erred = (error: unknown) => {
       if (isUnknownScript(error))
         this.ask(
@@ -181,7 +183,7 @@ export class ScriptRunner {
     try {
       if (request.encoded === undefined) request.encoded = encodedCall(request);
       if (!request.encoded) return false;
-      const sent = { request, call, batch, id: this.own + this.sent };
+      const sent = { request, call, batch, id: this.own + (this.ids += 1) };
       void encoding.client.sendCommand(new encoding.Command(request.encoded, sent, this));
       this.sent += 1;
     } catch (error) {
@@ -245,6 +247,11 @@ export class ScriptRunner {
         failed,
       ),
     );
+  }
+
+  /** The masters, as soon as the client knows them. */
+  masters(): Promise<readonly RedisNode[]> {
+    return this.command(async (client) => mastersOf(client));
   }
 
   private commanded<T>(send: (failed: (error: unknown) => void, resolve: (answer: T) => void) => void): Promise<T> {

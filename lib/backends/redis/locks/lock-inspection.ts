@@ -5,7 +5,6 @@ import { MOST_WAITERS } from '../../../contracts/lock-requests.js';
 import { redisGlob } from '../../../keys/redis-glob.js';
 import { lockOption } from '../../../options/option-checks.js';
 import { addressOf } from '../connection/connection-options.js';
-import { mastersOf, type RedisClient, type RedisNode } from '../connection/redis-client.js';
 import { GET, SCAN, leaseOf, type RedisInteger, redisScript } from '../connection/redis-script.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
 import { READERS_NOW } from './queue.lua.js';
@@ -151,7 +150,7 @@ function placeOf(cursor: string): Place {
 }
 
 async function scanFrom(scripts: ScriptRunner, { address, scan }: Place, glob: string, batch: number) {
-  const nodes = mastersInOrder(scripts.client);
+  const nodes = await mastersInOrder(scripts);
   const at = nodes.findIndex((node) => node.address >= address);
   const node = nodes[at];
   if (!node) return { keys: [] };
@@ -162,8 +161,9 @@ async function scanFrom(scripts: ScriptRunner, { address, scan }: Place, glob: s
   return { keys, ...(following && { next: { address: following.address, scan: '0' } }) };
 }
 
-function mastersInOrder(client: RedisClient): { readonly address: string; readonly client: RedisNode }[] {
-  return mastersOf(client)
-    .map((node) => ({ address: client.isCluster ? addressOf(node.options) : '', client: node }))
+async function mastersInOrder(scripts: ScriptRunner) {
+  const { isCluster } = scripts.client;
+  return (await scripts.masters())
+    .map((node) => ({ address: isCluster ? addressOf(node.options) : '', client: node }))
     .toSorted((one, other) => (one.address < other.address ? -1 : 1));
 }

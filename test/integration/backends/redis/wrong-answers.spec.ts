@@ -202,7 +202,6 @@ it('a reply that is doubled on the way gives no set the members of another one',
     const answers = await twoCalls(first, second);
     expect([own, 'failed']).toContainEqual(answers[0]);
     expect([other, 'failed']).toContainEqual(answers[1]);
-    expect(answers).toContain('failed');
   }
 });
 
