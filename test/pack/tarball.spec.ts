@@ -16,17 +16,19 @@ const PAGES = ['CHANGELOG.md', 'README.md'];
 const REPOSITORY = fileURLToPath(new URL('../..', import.meta.url));
 
 /** What `require` of each entry point loads at once, but for modules of Node.js. */
+const OF_NEST = [
+  '@nestjs/common',
+  '@nestjs/common/constants.js',
+  '@nestjs/common/enums/route-paramtypes.enum.js',
+  '@nestjs/core',
+  'rxjs',
+];
+
 const LOADED: Readonly<Record<string, readonly string[]>> = {
-  index: [
-    '@nestjs/common',
-    '@nestjs/common/constants.js',
-    '@nestjs/common/enums/route-paramtypes.enum.js',
-    '@nestjs/core',
-    'rxjs',
-  ],
+  index: OF_NEST,
   backend: [],
   events: [],
-  testing: ['@nestjs/common', '@nestjs/core', 'rxjs'],
+  testing: OF_NEST,
   memory: [],
   redlock: ['@nestjs/common'],
   postgres: ['@nestjs/common', 'pg'],
