@@ -15,7 +15,6 @@ interface Manifest {
 const PAGES = ['CHANGELOG.md', 'README.md'];
 const REPOSITORY = fileURLToPath(new URL('../..', import.meta.url));
 
-/** What `require` of each entry point loads at once, but for modules of Node.js. */
 const OF_NEST = [
   '@nestjs/common',
   '@nestjs/common/constants.js',
@@ -24,6 +23,7 @@ const OF_NEST = [
   'rxjs',
 ];
 
+/** What `require` of each entry point loads at once, but for modules of Node.js. */
 const LOADED: Readonly<Record<string, readonly string[]>> = {
   index: OF_NEST,
   backend: [],
