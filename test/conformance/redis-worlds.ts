@@ -2,6 +2,7 @@ import { createClient, createCluster, createSentinel } from '@redis/client';
 import { Redis } from 'ioredis';
 import { type LockBackend, type NodeRedisConnection, redis } from 'nest-redis-lock';
 import * as version5 from 'redis-client-5';
+import { eventually } from '../support/eventually.js';
 import { FaultProxy } from '../support/fault-proxy.js';
 import { startRedisCluster } from '../support/servers/redis-cluster.js';
 import { startRedisSentinel } from '../support/servers/redis-sentinel.js';
@@ -54,9 +55,10 @@ export const redisClusterWorld: WorldKind = {
     const cluster = await startRedisCluster();
     const clients = new Set<ReturnType<typeof cluster.client>>();
     return {
-      open: () => {
+      open: async () => {
         const client = cluster.client();
         clients.add(client);
+        await eventually(() => client.status === 'ready');
         return redis(client);
       },
       stop: async () => {

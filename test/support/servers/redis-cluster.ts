@@ -48,7 +48,12 @@ export async function startRedisCluster(): Promise<RedisCluster> {
   }
   return {
     servers,
-    client: () => new Cluster(servers.map(({ port }) => ({ host: '127.0.0.1', port }))),
+    client: () =>
+      new Cluster(
+        servers.map(({ port }) => ({ host: '127.0.0.1', port })),
+        // A busy machine takes longer than the second that is the default.
+        { slotsRefreshTimeout: 20_000 },
+      ),
     stop: async () => {
       await Promise.all(servers.map((server) => server.stop()));
     },
