@@ -63,7 +63,7 @@ async function watchedGrants(ports: readonly number[], name: string) {
         if (!/^\S+ \[\d+ lua\]/.test(line)) given = false;
         const [command, key, owner, _px, lease] = [...line.matchAll(/"([^"]*)"/g)].map(([, argument]) => argument);
         if (key !== `lock:{${name}}`) continue;
-        // The holder has freed it, or the message of a grant has reached nobody: then the script goes on to the next one.
+        // The holder has freed it, or a message has reached nobody, and the script goes on to the next waiter.
         if (command === 'DEL' || (command === 'SET' && given)) grants.pop();
         if (command === 'SET') grants.push({ owner, lease: Number(lease) });
         given = command === 'SET';
