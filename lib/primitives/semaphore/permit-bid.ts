@@ -170,8 +170,12 @@ export class PermitBid extends Place {
     this.setAsking(true);
     const sentAt = currentInstant();
     const request = { ...this.request, ttl: this.line.settings.ttl };
-    this.source.calls
-      .run('renewal of a permit of semaphore', this.name, () => this.source.store.renew(request))
+    const { calls, store } = this.source;
+    // A call that tries once has one `commandTimeout` for both requests.
+    const spent = this.call ? performance.now() - this.call.startedAt : 0;
+    const limit = Math.max(1, calls.commandTimeout - spent);
+    calls
+      .run('renewal of a permit of semaphore', this.name, () => store.renew(request), { limit })
       .then(
         (remaining) => {
           if (this.over) return;

@@ -266,8 +266,7 @@ export class PermitCall extends Place implements Expiring {
     this.triesOnce = wait === 0;
     mustNotEnd();
     if (signal) this.abortion = listenToAbort(signal, () => this.refuse(signal.reason, 'aborted'));
-    if (this.triesOnce) this.bound();
-    else if (wait !== Infinity) this.timeout = source.timeouts.start(wait, this);
+    if (wait > 0 && wait !== Infinity) this.timeout = source.timeouts.start(wait, this);
     if (semaphoreChannels.attempt.hasSubscribers) semaphoreChannels.attempt.publish({ call: this.call, wait });
   }
 
@@ -282,14 +281,8 @@ export class PermitCall extends Place implements Expiring {
       return this.refuse(calls.gaveUp(ACQUISITION, this.name, why), 'backend');
     }
     this.line?.expired(this);
-    if (!this.over) this.bound();
-  }
-
-  /** What is under way still decides, for one `commandTimeout`: a request, or a grant that has to be renewed. */
-  private bound(): void {
-    const { limits, commandTimeout } = this.source.calls;
-    this.overdue = true;
-    this.timeout = limits.start(commandTimeout, this);
+    // What is under way still decides, for one `commandTimeout`: a request, or a grant that has to be renewed.
+    if (!this.over) this.timeout = calls.limits.start(calls.commandTimeout, this);
   }
 
   /** It is the next to hold the permits of the turn, and keeps the process alive for as long as it does. */

@@ -58,6 +58,11 @@ export abstract class AdaptedCommands extends EventEmitter {
     return this.onKey('DEL', key) as Promise<number>;
   }
 
+  unlink(keys: string[]): Promise<number> {
+    const prefixed = this.prefixed(keys);
+    return this.send(prefixed[0], ['UNLINK', ...prefixed]) as Promise<number>;
+  }
+
   publish(channel: string, message: string): Promise<number> {
     return this.send(undefined, ['PUBLISH', channel, message]) as Promise<number>;
   }

@@ -1,5 +1,7 @@
 import type { Pending } from '../../../contracts/store.js';
 import { BatchedCall } from '../../batch.js';
+import type { RedisNode } from './redis-client.js';
+import { CHECK } from './redis-script.js';
 import type { ScriptRunner } from './script-runner.js';
 
 /**
@@ -105,4 +107,30 @@ function failing(reads: readonly PendingRead[]): (error: unknown) => void {
   return (error) => {
     for (const read of reads) read.fail(error);
   };
+}
+
+/** How often a step of a scan is sent, because the connection broke. */
+const MOST_TIMES = 5;
+
+/**
+ * One step of SCAN, at one node of a Cluster or on the client itself. It is a command, as a proxy before several
+ * servers asks all of them for their keys, and runs a script on one. The script behind it shows that no reply was lost
+ * or doubled: else the keys of another scan would be deleted, or none where there are some.
+ */
+export async function scanOn(
+  scripts: ScriptRunner,
+  node: RedisNode,
+  args: readonly (string | number)[],
+): Promise<[cursor: string, keys: string[]]> {
+  for (let time = 1; time <= MOST_TIMES; time++) {
+    const { disconnects } = scripts;
+    let checked = false;
+    const scan = scripts.command(() => node.call('scan', [...args])).then((reply) => ({ reply, isLate: checked }));
+    const check = scripts.runOn(node, CHECK, []).then(() => (checked = true));
+    const [{ reply, isLate }] = await Promise.all([scan, check]);
+    // It was sent again, as to a server that was loading its data.
+    if (isLate) await scripts.runOn(node, CHECK, []);
+    if (scripts.disconnects === disconnects) return reply as [string, string[]];
+  }
+  throw new Error(`The connection broke in each of ${MOST_TIMES} steps of a scan`);
 }

@@ -104,6 +104,7 @@ interface RedisCommands extends EventEmitter {
   set(key: string, value: string, unit: 'PX', ttl: number): Promise<unknown>;
   set(key: string, value: string, unit: 'PX', ttl: number, when: 'NX'): Promise<unknown>;
   del(key: string): Promise<number>;
+  unlink(keys: string[]): Promise<number>;
   publish(channel: string, message: string): Promise<number>;
   /** With `true`, the client connects again. */
   disconnect(reconnect?: boolean): void;

@@ -205,7 +205,10 @@ export const EXCHANGE_PERMITS = semaphoreScript(
     if not live then leave(s, ticket) end
     local answer = {live and 1 or 0}
     -- pcall: what fails here must not fail the release, as in a Cluster that moves the slot of the last permit.
-    if not pcall(hand_out, s, {}, ticket, answer) then s.purged, s.taken, s.first, s.last = false, false, false, false end
+    if not pcall(hand_out, s, {}, ticket, answer) then
+      -- What it had read or written may not be true.
+      s.purged, s.taken, s.first, s.last, s.limit, s.beats = false, false, false, false, false, {}
+    end
     return answer
   end
   local limit, ttl = tonumber(ARGV[arg + 2]), tonumber(ARGV[arg + 3])

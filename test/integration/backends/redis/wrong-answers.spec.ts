@@ -216,16 +216,3 @@ it('a reply that is doubled on the way gives no key the time to live of another 
   );
   expect(minute === 'failed' || (minute as number) <= 60_000).toBe(true);
 });
-
-it.each(['scan', 'deletion'])('a %s whose reply is doubled confirms no deletion that is not made', async (step) => {
-  const cache = app.app.get(CacheService);
-  const keys = Array.from({ length: 5 }, (_, index) => `p:${index}`);
-  const left = async () => (await cache.mget(keys)).filter((value) => value !== undefined).length;
-  await cache.deleteByPrefix('the scripts are known');
-  for (const key of keys) await cache.set(key, { of: key }, { ttl: '1h' });
-  const come = proxy.mixUp('doubled', step === 'scan' ? '$1\r\n0\r\n' : '\r\n:5\r\n');
-  const deleted = await cache.deleteByPrefix('p:', { onRedisError: 'throw' }).catch(() => 'failed');
-  expect(come()).toBe(true);
-  if (deleted !== 'failed') expect(deleted).toBe(keys.length);
-  await eventually(async () => (await left()) === 0);
-});
