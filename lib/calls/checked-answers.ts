@@ -13,12 +13,18 @@ export interface Forms {
 }
 
 export const isAny: Form = () => true;
+/** Also NaN. */
+export const isAnyNumber: Form = (answer) => typeof answer === 'number';
 export const isNumber: Form = (answer) => typeof answer === 'number' && !Number.isNaN(answer);
 export const isBoolean: Form = (answer) => typeof answer === 'boolean';
 export const isText: Form = (answer) => typeof answer === 'string';
 
 export function orNull(form: Form): Form {
   return (answer, asked) => answer === null || form(answer, asked);
+}
+
+export function orAbsent(form: Form): Form {
+  return (answer, asked) => answer === undefined || form(answer, asked);
 }
 
 /** With `asked`: one answer for each of the items that the call was given. */
@@ -33,6 +39,16 @@ export function withParts(forms: Readonly<Record<string, Form>>): Form {
   const parts = Object.entries(forms);
   return (answer) =>
     typeof answer === 'object' && answer !== null && parts.every(([part, form]) => form(Reflect.get(answer, part)));
+}
+
+/** One of several answers, by its `status`. */
+export function byStatus(forms: Readonly<Record<string, Form>>): Form {
+  const isStatus = withParts({ status: (status) => typeof status === 'string' && Object.hasOwn(forms, status) });
+  return (answer) => isStatus(answer) && (forms[(answer as { status: string }).status] as Form)(answer);
+}
+
+export function both(one: Form, other: Form): Form {
+  return (answer, asked) => one(answer, asked) && other(answer, asked);
 }
 
 /**

@@ -1,12 +1,36 @@
+import { inspect } from 'node:util';
 import { BoundedCall, BoundedCalls, type CircuitBreaker } from '../calls/bounded-call.js';
+import {
+  both,
+  byStatus,
+  checked,
+  isAny,
+  isAnyNumber,
+  isBoolean,
+  isNumber,
+  isText,
+  listOf,
+  orAbsent,
+  orNull,
+  withParts,
+  type Form,
+  type Forms,
+} from '../calls/checked-answers.js';
 import type { LockBackend } from '../contracts/lock-backend.js';
-import { isPrimitiveStoreProvider, type PrimitiveStores } from '../contracts/primitive-stores.js';
+import {
+  isPrimitiveStoreProvider,
+  type PrimitiveStores,
+  type SemaphoreBeatRequest,
+  type TakeRequest,
+} from '../contracts/primitive-stores.js';
 import type { Pending } from '../contracts/store.js';
 import { PrimitiveConfigError, PrimitiveBackendError, PrimitiveKeyError } from '../errors/primitive-errors.js';
 import type { LockSource } from '../events/lock-channels.js';
 import { whyNotAName } from '../keys/key-part.js';
 import type { BackendCalls } from '../lock/grant/store.js';
 import type { LockBackends } from '../lock/line/lock-backends.js';
+import { isReleased, TAKEN } from '../lock/line/named-backend.js';
+import { unawaited } from '../options/option-checks.js';
 import { type Ticks, Timeouts } from '../timing/clock.js';
 
 /** The stores of the primitives at one backend, and the calls to them. */
@@ -47,8 +71,10 @@ export class PrimitiveRuntime {
       );
     }
     const { prefix, commandTimeout } = this.backends.options;
+    const stores: unknown = unawaited(calls.backend.openPrimitiveStores(prefix));
+    requireStores(calls.backend.name, stores);
     const home = {
-      stores: calls.backend.openPrimitiveStores(prefix),
+      stores: checked(stores, ANSWERS),
       calls: new PrimitiveCalls(calls, commandTimeout),
       backend: calls.backend,
       prefix,
@@ -118,6 +144,92 @@ export class PrimitiveCalls extends BoundedCalls<string, PrimitiveBackendError> 
   failure(operation: string, key: string, why: string, cause?: unknown): PrimitiveBackendError {
     return new PrimitiveBackendError(`The ${operation} "${key}" failed: ${why}`, [key], cause);
   }
+}
+
+/** What a store tells of a grant, by an answer or a message. Also NaN: `PermitBid` believes no such token or lease. */
+export const isPermit = withParts({ fencingToken: isAnyNumber, tokens: isAnyNumber, remaining: isAnyNumber });
+const isOutlook = withParts({ nextEnd: isNumber, lastToken: isNumber });
+const isWaiter = byStatus({ granted: isPermit, waiting: isAny, gone: isAny });
+const waitersOf = (asked: unknown) => (asked as SemaphoreBeatRequest).waiters;
+
+const isLatch = withParts({ count: isNumber, remaining: isNumber });
+
+const isUse = listOf(isNumber, (asked) => (asked as TakeRequest).limits);
+/** Never more than was asked for: a call is allowed for each unit. */
+const isTake: Form = (answer, asked) => {
+  const { least, most } = asked as TakeRequest;
+  const isGranted: Form = (granted) =>
+    granted === 0 || (isNumber(granted) && (granted as number) >= least && (granted as number) <= most);
+  return withParts({ granted: isGranted, used: (used) => isUse(used, asked) })(answer);
+};
+
+const STATES: ReadonlySet<unknown> = new Set(['running', 'value', 'undefined', 'error', 'unkept']);
+const isRecord = withParts({
+  state: (state) => STATES.has(state),
+  token: isNumber,
+  attempt: isNumber,
+  fingerprint: isText,
+  payload: (payload) => Buffer.isBuffer(payload),
+});
+const isBegun = withParts({ begun: orAbsent(isRecord) });
+
+const isRun = withParts({
+  token: isNumber,
+  by: isText,
+  startedAt: isNumber,
+  end: orAbsent(withParts({ at: isNumber, succeeded: isBoolean })),
+  overdue: isBoolean,
+});
+
+/** The form of each answer of the stores. */
+const ANSWERS: Forms = {
+  semaphores: {
+    acquire: byStatus({ granted: isPermit, busy: isOutlook }),
+    renew: orAbsent(isNumber),
+    release: withParts({ live: isBoolean, resent: isBoolean }),
+    beat: (answer, asked) =>
+      isOutlook(answer) && withParts({ states: (states) => listOf(isWaiter, waitersOf)(states, asked) })(answer),
+    use: withParts({ permits: orAbsent(isNumber), taken: isNumber }),
+  },
+  latches: { define: isLatch, arrive: orAbsent(isLatch), look: orAbsent(isLatch) },
+  rateLimits: {
+    take: isTake,
+    peek: isUse,
+    reset: isAny,
+    hit: withParts({ hits: isNumber, left: isNumber, blocked: isBoolean }),
+  },
+  results: {
+    read: orNull(isRecord),
+    begin: isRecord,
+    keep: isBoolean,
+    forget: isAny,
+    enter: byStatus({
+      answered: withParts({ record: isRecord }),
+      granted: both(TAKEN.granted, isBegun),
+      busy: TAKEN.busy,
+    }),
+    leave: both(isReleased, withParts({ kept: isBoolean })),
+  },
+  runs: {
+    begin: isAny,
+    end: isAny,
+    enter: both(byStatus(TAKEN), withParts({ recorded: orAbsent(isBoolean) })),
+    forget: isAny,
+    leave: both(isReleased, withParts({ recorded: isBoolean })),
+    last: orNull(isRun),
+  },
+};
+
+/** @throws PrimitiveConfigError when the backend has opened something else, such as the promise of stores */
+function requireStores(name: string, stores: unknown): asserts stores is PrimitiveStores {
+  const missing = Object.keys(ANSWERS).find(
+    (store) => !(stores as PrimitiveStores | undefined)?.[store as keyof PrimitiveStores],
+  );
+  if (missing === undefined) return;
+  throw new PrimitiveConfigError(
+    `Backend "${name}" opened no stores of primitives: openPrimitiveStores(prefix) returned ` +
+      `${inspect(stores, { depth: -1 })}, which has no "${missing}"; return an object with the stores of PrimitiveStores, at once`,
+  );
 }
 
 /**

@@ -35,6 +35,7 @@ import {
   type TakeAnswer,
   type TakeRequest,
 } from '../../contracts/primitive-stores.js';
+import { ownStore } from '../../contracts/store.js';
 import { ExpiringMap } from './expiring-map.js';
 import { MemorySemaphores } from './memory-semaphores.js';
 
@@ -65,14 +66,14 @@ export class MemoryPrimitives {
   /** The stores of one module. */
   open(prefix: string | undefined): PrimitiveStores {
     const locks = this.locksOf(prefix);
-    return {
+    return ownStore({
       runs: new MemoryRunRecords(locks, this.runs, prefix),
       semaphores: this.semaphores.open(prefix),
       latches: this.latches.open(prefix),
       results: new MemoryIdempotencyStore(locks, this.results, prefix),
       rateLimits: this.rateLimits.of(prefix),
       close: async () => {},
-    };
+    });
   }
 }
 

@@ -97,14 +97,14 @@ function redisOn(
       const channel = new RedisPrimitiveChannel(link, primitiveChannels(prefix));
       // Where replicas must confirm a grant, it takes more than one script.
       const ofLocks = replicas ? undefined : fenceTtl;
-      return {
+      return ownStore({
         runs: new RedisRunRecords(link, prefix, ofLocks),
         semaphores: new RedisSemaphoreStore(link, prefix, channel),
         latches: new RedisLatchStore(link, prefix, channel),
         results: new RedisIdempotencyStore(link, prefix, ofLocks),
         rateLimits: new RedisRateLimitStore(scripts, prefix),
         close: async () => channel.close(),
-      };
+      });
     },
 
     hazards: () => evictionHazards(scripts),

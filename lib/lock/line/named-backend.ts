@@ -1,14 +1,16 @@
 import { randomUUID } from 'node:crypto';
 import { inspect } from 'node:util';
 import {
+  byStatus,
   checked,
   isAny,
+  isAnyNumber,
   isNumber,
   isText,
   listOf,
+  orAbsent,
   orNull,
   withParts,
-  type Form,
   type Forms,
 } from '../../calls/checked-answers.js';
 import type { LockBackend, LockStore, ModuleContext } from '../../contracts/lock-backend.js';
@@ -161,23 +163,17 @@ export class QueueingBackend implements LeaseSource {
   }
 }
 
-const isAnyNumber: Form = (answer) => typeof answer === 'number';
 /** Also NaN: `BackendCalls` believes no such token, and no such lease. */
 const isTokens = withParts({ first: isAnyNumber, count: isAnyNumber });
-const isWaiting: Form = (answer) => answer === undefined || isNumber(answer);
+const isWaiting = orAbsent(isNumber);
 
-/** One of several answers, by its `status`. */
-function byStatus(forms: Readonly<Record<string, Form>>): Form {
-  const isStatus = withParts({ status: (status) => typeof status === 'string' && Object.hasOwn(forms, status) });
-  return (answer) => isStatus(answer) && (forms[(answer as { status: string }).status] as Form)(answer);
-}
-
-const TAKEN = {
+/** What asks for a name is answered, by its `status`. */
+export const TAKEN = {
   granted: withParts({ tokens: isTokens, remaining: isAnyNumber, waiting: isWaiting }),
-  busy: withParts({ owner: isText, remaining: isNumber, unissued: (token) => token === undefined || isNumber(token) }),
+  busy: withParts({ owner: isText, remaining: isNumber, unissued: orAbsent(isNumber) }),
 };
 const isTaken = byStatus(TAKEN);
-const isReleased = byStatus({ released: isAny, gone: isAny, taken: isAny });
+export const isReleased = byStatus({ released: isAny, gone: isAny, taken: isAny });
 
 /** The form of each answer of a store. */
 const ANSWERS: Forms = {

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { PrimitiveBackendError } from '../../errors/primitive-errors.js';
 import { nextHeartbeat, type Timeout, currentInstant } from '../../timing/clock.js';
 import { LinkedList, PlaceOf } from '../../timing/brief-collections.js';
+import { isPermit } from '../runtime.js';
 import type { PermitBid } from './permit-bid.js';
 import type { PermitSource } from './permit-source.js';
 
@@ -57,7 +58,10 @@ export class SemaphoreQueues {
     this.listening = true;
     this.source.store.listen({
       process: this.process,
-      onGrant: (ticket, grant) => this.bids[numberOf(ticket)]?.grantedByMessage(grant),
+      // Somebody else may have sent what is none: it counts as lost, and a heartbeat finds out.
+      onGrant: (ticket, grant) => {
+        if (typeof ticket === 'string' && isPermit(grant)) this.bids[numberOf(ticket)]?.grantedByMessage(grant);
+      },
       onConnected: () => {
         for (const queue of this.queues.values()) queue.beatIn(0);
       },

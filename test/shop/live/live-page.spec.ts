@@ -123,11 +123,9 @@ it('kills a process in mid-sale and starts it again, and the others go on', asyn
   await demo.post('/sales/stop');
   await viewer.until(() => viewer.state.phase === 'idle');
   expect(viewer.seen.results?.at(-1)).toMatchObject({ oversold: 0, faults: ['killed process 1'] });
-  expect(viewer.log.slice(-4, -1)).toEqual([
-    'You killed process 1',
-    'Process 1 was started again',
-    'Process 2 has ended',
-  ]);
+  // A machine that is busy may also tell of seconds without an answer.
+  const told = viewer.log.filter((line) => !line.includes('no order was answered'));
+  expect(told.slice(-4, -1)).toEqual(['You killed process 1', 'Process 1 was started again', 'Process 2 has ended']);
 });
 
 it('shows the stale write of a process that was frozen while it held the lock, and that the row refuses it', async () => {
