@@ -61,9 +61,11 @@ export function whyNotText(text: string): string | undefined {
   return text.isWellFormed() ? undefined : `${JSON.stringify(text)}, which has half a surrogate pair`;
 }
 
-/** The names as lines of the log and errors show them. */
-export function quoted(names: readonly string[]): string {
-  return names.map((name) => `"${name}"`).join(', ');
+/** The names as lines of the log and errors show them; what is no text as well, as the error may be about that. */
+export function quoted(names: readonly unknown[]): string {
+  const shown = (name: unknown) =>
+    typeof name === 'string' ? `"${name}"` : inspect(name, { depth: 0, customInspect: false });
+  return names.map(shown).join(', ');
 }
 
 /** Also encodes the ASCII characters that encodeURIComponent leaves as they are. */

@@ -214,13 +214,26 @@ describe.each(Object.entries(PRIMITIVE_WORLDS))('rate limits on %s', (_name, sta
       ['limit', [1_000, -1, 1]],
       ['blockDuration', [1_000, 5, Infinity]],
       ['blockDuration', [1_000, 5, Number.NaN]],
-    ] as const)('refuses a %s that is no number of its kind: %j', async (option, [ttl, limit, block]) => {
+      ['ttl', [10n as never, 5, 1]],
+      ['limit', [1_000, '5' as never, 1]],
+      ['blockDuration', [1_000, 5, Symbol('b') as never]],
+    ] as const)('refuses a %s that is no number of its kind: %p', async (option, [ttl, limit, block]) => {
       const refused = limiter.throttlerStorage().increment(key, ttl, limit, block, 'default');
       await expect(refused).rejects.toMatchObject({
         code: 'PRIMITIVE_CONFIG',
         message: expect.stringContaining(option),
       });
       expect((await hit(5)).totalHits).toBe(1);
+    });
+
+    it.each([
+      [7, 'default'],
+      [undefined, 'default'],
+      ['\ud800', 'default'],
+      ['user', Symbol('default')],
+    ])('refuses to count under what is no text: %p, %p', async (part, throttler) => {
+      const refused = limiter.throttlerStorage().increment(part as never, 1_000, 5, 1, throttler as never);
+      await expect(refused).rejects.toMatchObject({ code: 'PRIMITIVE_KEY' });
     });
 
     it.each([null, 5, 'local'])('refuses %p as its options', (options) => {

@@ -70,7 +70,7 @@ export class Watchdog<Renewed extends Grant = Grant> {
     /** Called again and again while there are holds that have lasted for a while. */
     private readonly onLongHold = () => {},
     /** What a warning calls the names. */
-    private readonly shown = quoted,
+    private readonly shown: (names: readonly string[]) => string = quoted,
   ) {}
 
   /** How many grants it watches. */

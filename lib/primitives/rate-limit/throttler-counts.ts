@@ -1,5 +1,6 @@
 import type { HitAnswer } from '../../contracts/primitive-stores.js';
-import { derivedName } from '../../keys/key-part.js';
+import { PrimitiveKeyError } from '../../errors/primitive-errors.js';
+import { derivedName, whyNotAName } from '../../keys/key-part.js';
 import { oneOf, instance } from '../../options/checks.js';
 import { primitiveOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
@@ -62,6 +63,7 @@ export class ThrottlerCounts {
    *
    * @throws PrimitiveBackendError when the store fails and `onFailure` is 'closed'
    * @throws PrimitiveConfigError for a duration or a limit that is no number from 0 on
+   * @throws PrimitiveKeyError for a key, or a name of a throttler, that is not text
    */
   increment(
     key: string,
@@ -74,7 +76,12 @@ export class ThrottlerCounts {
       const { onFailure, backend } = this.settings;
       const window = milliseconds('ttl', ttl, 1);
       const block = milliseconds('blockDuration', blockDuration, 0);
-      primitiveOption.require(limit >= 0, 'limit', limit, 'a number from 0 on');
+      primitiveOption.require(typeof limit === 'number' && limit >= 0, 'limit', limit, 'a number from 0 on');
+      for (const part of [throttlerName, key]) {
+        const why = whyNotAName(part);
+        if (why)
+          throw new PrimitiveKeyError(`The throttler counts under ${why}; give a string of one character or more`);
+      }
       const name = derivedName('throttler', this.application, [throttlerName, key]);
       const request = { key: name, window, limit, block };
       const counts = this.countsOf(backend);
@@ -106,7 +113,7 @@ function uncounted(window: number): HitAnswer {
 
 /** Whole milliseconds: without an end, Redis would keep the count for ever. */
 function milliseconds(option: string, value: number, least: number): number {
-  const whole = Math.max(least, Math.ceil(value));
+  const whole = typeof value === 'number' ? Math.max(least, Math.ceil(value)) : Number.NaN;
   primitiveOption.require(Number.isSafeInteger(whole), option, value, 'milliseconds');
   return whole;
 }

@@ -233,3 +233,12 @@ describe('a Bloom filter', () => {
     expect(await cache.getOrSetMany(['k1', 'k2'], loader)).toEqual(['loaded', 'loaded']);
   });
 });
+
+it.each([Symbol('7'), {}, Object.create(null) as object, { toString: 5 }])(
+  'what refuses the options of a call shows the key, also where that is %p',
+  async (key) => {
+    const untyped = cache as unknown as Untyped;
+    await expect(untyped.incr(key, 1, { ttl: -1 })).rejects.toThrow(/Option "ttl" is -1/);
+    await expect(cache.sets.add(key as never, ['a'], { ttl: -1 })).rejects.toThrow(/Option "ttl" is -1/);
+  },
+);
