@@ -70,10 +70,9 @@ export function CacheEvict<
   keys: Keys | ((this: This, ...args: Arguments) => string | readonly string[]),
   options?: CacheEvictOptions & Inferred<Options, 'tags' | 'prefix'>,
 ): CheckedMethodDecorator<'CacheEvict', Keys, Arguments, Options, This>;
-export function CacheEvict(
-  keys: AnyKey,
-  { when = 'after', soft = false, tags, prefix, ...options }: CacheEvictOptions = {},
-): MethodDecoration {
+export function CacheEvict(keys: AnyKey, given: CacheEvictOptions = {}): MethodDecoration {
+  cacheOption.object('options', given, 'an object of options of an invalidation');
+  const { when = 'after', soft = false, tags, prefix, ...options } = given;
   moment(when, 'when', cacheOption);
   trueOrFalse(soft, 'soft', cacheOption);
   if (soft && prefix !== undefined)

@@ -52,10 +52,9 @@ export function CachePut<
   key: Key | ((this: This, ...args: Arguments) => string),
   options?: CachePutOptions & Inferred<Options, 'value' | 'tags' | 'condition' | 'unless'>,
 ): CheckedMethodDecorator<'CachePut', Key, Arguments, Options, This>;
-export function CachePut(
-  key: string | ((...args: never[]) => string),
-  { value, tags, condition, unless, ...options }: CachePutOptions = {},
-): MethodDecoration {
+export function CachePut(key: string | ((...args: never[]) => string), given: CachePutOptions = {}): MethodDecoration {
+  cacheOption.object('options', given, 'an object of cache options');
+  const { value, tags, condition, unless, ...options } = given;
   requireFunctions({ value, condition, unless });
   requireOnly('CachePut', options, ['ttl', 'jitter', 'nullTtl', 'staleTtl', 'onRedisError']);
   decoratorSettings('CachePut', key, options);

@@ -65,6 +65,7 @@ export function Cached<
   options?: CachedOptions & Inferred<Options, 'tags' | 'condition' | 'unless' | 'forceFresh' | 'signal'>,
 ): CheckedMethodDecorator<'Cached', Key, Arguments, Options, This>;
 export function Cached(key: string | ((...args: never[]) => string), options: CachedOptions = {}): MethodDecoration {
+  cacheOption.object('options', options, 'an object of cache options');
   const { tags, condition, unless, forceFresh, signal, ...entry } = options;
   requireFunctions({ condition, unless, forceFresh, signal });
   decoratorSettings('Cached', key, entry);

@@ -58,10 +58,9 @@ export function DistributedLock<
   key: Key | ((this: This, ...args: Arguments) => string | readonly string[]),
   options?: DistributedLockOptions & Inferred<Options, 'onBusy' | 'signal'>,
 ): CheckedMethodDecorator<'DistributedLock', Key, Arguments, Options, This>;
-export function DistributedLock(
-  key: AnyKey,
-  { onBusy = 'throw', signal, ...options }: DistributedLockOptions = {},
-): MethodDecoration {
+export function DistributedLock(key: AnyKey, given: DistributedLockOptions = {}): MethodDecoration {
+  lockOption.object('options', given, 'an object of lock options');
+  const { onBusy = 'throw', signal, ...options } = given;
   requireReaction('onBusy', onBusy, lockOption);
   resolveLockOptions(typeof signal === 'function' ? options : ({ ...options, signal } as LockOptions));
   const keyOf = keyFunction(key, LockKeyError);

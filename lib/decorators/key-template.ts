@@ -214,7 +214,7 @@ function softSeparators(parts: readonly Part[], index: number): string[] {
 
 function parse(template: string, KeyError: KeyErrorClass): Part[] {
   if (typeof template !== 'string' || template === '') {
-    throw new KeyError(`Key template is ${template === '' ? 'empty' : String(template)}; give a name or a template`);
+    throw new KeyError(`Key template is ${template === '' ? 'empty' : textOf(template)}; give a name or a template`);
   }
   const foreign = foreignPlaceholder(template);
   if (foreign !== undefined) throw constant(template, foreign, KeyError);

@@ -200,3 +200,27 @@ describe('a function that must answer at once, and returns a promise that reject
     expect(unhandled).toEqual([]);
   });
 });
+
+describe('a decorator refuses', () => {
+  const decorators = { Cached, CachePut, CacheEvict, DistributedLock, Idempotent } as unknown as Record<
+    string,
+    (key: unknown, options?: unknown) => unknown
+  >;
+  const names = Object.keys(decorators);
+
+  it.each(
+    names.flatMap((name) => [null, new Map(), [], 'ttl', Promise.resolve({ ttl: '1m' })].map((given) => [name, given])),
+  )('@%s: options that are none, %p', (name, given) => {
+    expect(() => decorators[name as string]?.('k', given)).toThrow(/Option "options" is .*; give an object of/);
+  });
+
+  it.each([...names, 'RateLimit'].flatMap((name) => [Object.create(null), Symbol('k'), 5].map((key) => [name, key])))(
+    '@%s: a key that is no text, %p',
+    (name, key) => {
+      const decorator = decorators[name as string] ?? (RateLimit as never);
+      expect(() => decorator(key, name === 'RateLimit' ? { limit: 5, per: '1m' } : {})).toThrow(
+        /Key template is .*; give a name or a template/,
+      );
+    },
+  );
+});
