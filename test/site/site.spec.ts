@@ -205,6 +205,8 @@ describe('the pages in a browser', () => {
    */
   async function findingsIn(files: readonly string[]): Promise<string[]> {
     const page = await open('guide/locks', LOOKS['dark'] as BrowserContextOptions);
+    // The script of the site would look for the text that is replaced.
+    await page.waitForFunction("'__vue_app__' in document.querySelector('#app')");
     const findings: string[] = [];
     for (const file of files) {
       await page.evaluate(`{

@@ -33,8 +33,10 @@ function signedTokens(directory: string): string {
 }
 
 describe('a server', () => {
+  // A busy machine takes longer to agree on a connection, or to check a password, than a call usually may.
+  const patient = { callTimeout: 10_000 };
   const start = (options: Parameters<typeof etcd>[0]) =>
-    startLockApp({ backend: etcd(options), cache: false, failFast: true });
+    startLockApp({ backend: etcd({ ...patient, ...options }), commandTimeout: 10_000, cache: false, failFast: true });
 
   describe('a cluster that asks for certificates', () => {
     const folder = temporaryDirectory();
@@ -126,7 +128,7 @@ describe('a server', () => {
     });
 
     it('ends the wait of a user that has no rights', async () => {
-      const backend = etcd({ endpoints: member.url, username: 'stranger', password });
+      const backend = etcd({ ...patient, endpoints: member.url, username: 'stranger', password });
       await using app = await startLockApp({ backend });
       await expect(app.locks.acquire('denied', { wait: Infinity })).rejects.toMatchObject({
         code: 'LOCK_BACKEND',
