@@ -226,6 +226,14 @@ describe.each(Object.entries(PRIMITIVE_WORLDS))('rate limits on %s', (_name, sta
       expect((await hit(5)).totalHits).toBe(1);
     });
 
+    it('counts under an empty key, and an empty name of a throttler', async () => {
+      const storage = limiter.throttlerStorage();
+      const name = key.slice(-8);
+      expect((await storage.increment('', 60_000, 5, 60_000, name)).totalHits).toBe(1);
+      expect((await storage.increment(name, 60_000, 5, 60_000, '')).totalHits).toBe(1);
+      expect((await storage.increment('', 60_000, 5, 60_000, name)).totalHits).toBe(2);
+    });
+
     it.each([
       [7, 'default'],
       [undefined, 'default'],

@@ -74,7 +74,7 @@ describe('what a store of primitives answers beside its contract fails the call 
   );
 });
 
-it.each([true, { states: [], nextEnd: 1, lastToken: 0 }, { states: [{}], nextEnd: 1, lastToken: 0 }])(
+it.each([true, { nextEnd: 1, lastToken: 0 }, { states: [null], nextEnd: 1, lastToken: 0 }])(
   'a waiter lives through heartbeats that are answered by %j',
   async (answer) => {
     let beats = 0;
@@ -94,7 +94,40 @@ it.each([true, { states: [], nextEnd: 1, lastToken: 0 }, { states: [{}], nextEnd
   },
 );
 
-it.each([undefined, {}, { fencingToken: '9', tokens: 1, remaining: 9 }])(
+it('a waiter learns why none of its heartbeats is answered', async () => {
+  const backend = primitivesWith({
+    semaphores: { beat: async () => ({ states: [], nextEnd: 1, lastToken: 0 }), listen() {} },
+  });
+  const services = testServices({ backend });
+  const held = await services.semaphores.acquire('pool', { permits: 1 });
+  const refusal = async () => {
+    const taking = services.semaphores.acquire('pool', { permits: 1, wait: 1_000 });
+    return taking.then(
+      () => 'granted',
+      (error: Error) => error.message,
+    );
+  };
+  await eventually(async () => /it answered/.test(await refusal()));
+  await held.release();
+  await services.close();
+});
+
+it.each(['60000', {}])('a permit is not held by a renewal that is answered by %j', async (answer) => {
+  const services = testServices({ backend: answeringWrong('semaphores', 'renew', answer) });
+  const held = await services.semaphores.acquire('pool', { permits: 1, ttl: 300 });
+  await eventually(() => !held.held);
+  await held.release().catch(() => {});
+  await services.close();
+});
+
+it('a permit is not known to be lost by a release that is answered by {}', async () => {
+  const services = testServices({ backend: answeringWrong('semaphores', 'release', {}) });
+  const held = await services.semaphores.acquire('pool', { permits: 1, ttl: 1_000 });
+  await held.release();
+  await services.close();
+});
+
+it.each([undefined, { fencingToken: 2 ** 52, tokens: 1 }, { fencingToken: '9', tokens: 1, remaining: 9 }])(
   'a message of a grant that is none is dropped: %j',
   async (grant) => {
     let tell: ((ticket: string, grant: never) => void) | undefined;
@@ -115,7 +148,8 @@ it.each([undefined, {}, { fencingToken: '9', tokens: 1, remaining: 9 }])(
     const held = await services.semaphores.acquire('pool', { permits: 1 });
     const waiting = services.semaphores.acquire('pool', { permits: 1, wait: '1m' });
     await eventually(() => tell !== undefined && tickets.length === 2);
-    for (const ticket of [...tickets, undefined as never]) tell?.(ticket, grant as never);
+    for (const ticket of tickets) tell?.(ticket, grant as never);
+    tell?.(undefined as never, { fencingToken: 2 ** 52, tokens: 1, remaining: 9 } as never);
     await held.release();
     expect((await waiting).fencingToken).toBeGreaterThan(held.fencingToken);
     await (await waiting).release();

@@ -78,9 +78,8 @@ export class ThrottlerCounts {
       const block = milliseconds('blockDuration', blockDuration, 0);
       primitiveOption.require(typeof limit === 'number' && limit >= 0, 'limit', limit, 'a number from 0 on');
       for (const part of [throttlerName, key]) {
-        const why = whyNotAName(part);
-        if (why)
-          throw new PrimitiveKeyError(`The throttler counts under ${why}; give a string of one character or more`);
+        const why = part === '' ? undefined : whyNotAName(part);
+        if (why) throw new PrimitiveKeyError(`The throttler counts under ${why}; give a string`);
       }
       const name = derivedName('throttler', this.application, [throttlerName, key]);
       const request = { key: name, window, limit, block };

@@ -117,8 +117,7 @@ export class PermitBid extends Place {
   private answeredLate(request: PermitRequest, answer: AcquirePermitsAnswer): void {
     const { source, turn } = this;
     if (request === this.request && (!this.over || turn?.over === false)) return;
-    if (answer.status === 'granted') source.giveBack(request, answer.remaining);
-    else if (!this.call) source.giveBack(request, this.line.settings.ttl);
+    if (answer.status === 'granted' || !this.call) source.giveBack(request, this.line.settings.ttl);
   }
 
   /** `confirmed`: renewed just now, so that a caller enters with whatever is left. */

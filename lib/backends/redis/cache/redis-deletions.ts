@@ -1,9 +1,9 @@
 // Deletions of many keys: at once, of all that match, and of names later.
 
 import type { DeleteMatchingRequest, ScheduledDeletions } from '../../../contracts/cache-store.js';
-import { scanOn } from '../connection/read-batch.js';
+import { inOrder, scanOn } from '../connection/read-batch.js';
 import type { RedisNode } from '../connection/redis-client.js';
-import { integerOf, type RedisInteger } from '../connection/redis-script.js';
+import { UNLINK, integerOf, type RedisInteger } from '../connection/redis-script.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
 import { CLAIM_DELETIONS, FORGET_DELETIONS, RENEW_DELETIONS, SCHEDULE_DELETIONS } from './deletions.lua.js';
 import type { RedisCacheKeys } from './redis-cache-keys.js';
@@ -56,7 +56,7 @@ async function deleteOn(
     do {
       const [next, found] = await scanOn(scripts, node, [cursor, 'MATCH', glob, 'COUNT', batch, 'TYPE', 'string']);
       stream ??= node.stream;
-      deleted += await unlink(scripts, spares ? found.filter((name) => !spares(name)) : found);
+      deleted += await unlink(node, scripts, spares ? found.filter((name) => !spares(name)) : found);
       cursor = next;
     } while (cursor !== '0' && node.stream === stream);
     if (node.stream === stream) return deleted;
@@ -68,15 +68,15 @@ async function deleteOn(
  * The keys that SCAN returns include the `keyPrefix` of the client, which the client prepends to the keys of UNLINK
  * itself.
  */
-async function unlink(scripts: ScriptRunner, found: readonly string[]): Promise<number> {
+async function unlink(node: RedisNode, scripts: ScriptRunner, found: readonly string[]): Promise<number> {
   const { client } = scripts;
   const prefix = client.options.keyPrefix ?? '';
   const keys = found.map((key) => key.slice(prefix.length));
   if (keys.length === 0) return 0;
-  if (!client.isCluster) return integerOf(await scripts.command(() => client.unlink(keys)));
+  if (!client.isCluster) return integerOf(await inOrder(scripts, node, () => client.unlink(keys)));
   // Sent through the Cluster rather than to the node: the slot may have moved since the scan.
-  const counts = await Promise.all(keys.map((key) => scripts.command(() => client.unlink([key]))));
-  return counts.reduce((sum, count) => sum + integerOf(count), 0);
+  const counts = await Promise.all(keys.map(async (key) => integerOf(await scripts.run(UNLINK, [key], []))));
+  return counts.reduce((sum, count) => sum + count, 0);
 }
 
 /**

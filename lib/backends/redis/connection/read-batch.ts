@@ -109,14 +109,27 @@ function failing(reads: readonly PendingRead[]): (error: unknown) => void {
   };
 }
 
+/**
+ * Sends a command at one node of a Cluster or on the client itself, and a script right behind it, whose reply shows
+ * that none was lost or doubled before. For what must be a command: a proxy before several servers asks all of them for
+ * their keys, and runs a script on one.
+ *
+ * @throws Error where the reply may belong to another command
+ */
+export async function inOrder<T>(scripts: ScriptRunner, node: RedisNode, send: () => Promise<T>): Promise<T> {
+  let checked = false;
+  const sent = scripts.command(send).then((reply) => ({ reply, isLate: checked }));
+  const check = scripts.runOn(node, CHECK, []).then(() => (checked = true));
+  const [{ reply, isLate }] = await Promise.all([sent, check]);
+  // It was sent again, as to a server that was loading its data.
+  if (isLate) await scripts.runOn(node, CHECK, []);
+  return reply;
+}
+
 /** How often a step of a scan is sent, because the connection broke. */
 const MOST_TIMES = 5;
 
-/**
- * One step of SCAN, at one node of a Cluster or on the client itself. It is a command, as a proxy before several
- * servers asks all of them for their keys, and runs a script on one. The script behind it shows that no reply was lost
- * or doubled: else the keys of another scan would be deleted, or none where there are some.
- */
+/** One step of SCAN: else the keys of another scan would be deleted, or none where there are some. */
 export async function scanOn(
   scripts: ScriptRunner,
   node: RedisNode,
@@ -124,12 +137,8 @@ export async function scanOn(
 ): Promise<[cursor: string, keys: string[]]> {
   for (let time = 1; time <= MOST_TIMES; time++) {
     const { disconnects } = scripts;
-    let checked = false;
-    const scan = scripts.command(() => node.call('scan', [...args])).then((reply) => ({ reply, isLate: checked }));
-    const check = scripts.runOn(node, CHECK, []).then(() => (checked = true));
-    const [{ reply, isLate }] = await Promise.all([scan, check]);
-    // It was sent again, as to a server that was loading its data.
-    if (isLate) await scripts.runOn(node, CHECK, []);
+    const reply = await inOrder(scripts, node, () => node.call('scan', [...args]));
+    // Otherwise the script may have been sent again alone, on another connection.
     if (scripts.disconnects === disconnects) return reply as [string, string[]];
   }
   throw new Error(`The connection broke in each of ${MOST_TIMES} steps of a scan`);

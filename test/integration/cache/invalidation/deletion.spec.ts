@@ -3,7 +3,7 @@ import { Cluster, Redis } from 'ioredis';
 import { COMMIT } from '../../../../lib/backends/redis/cache/loads.lua.js';
 import { RedisCacheKeys } from '../../../../lib/backends/redis/cache/redis-cache-keys.js';
 import { deleteMatching } from '../../../../lib/backends/redis/cache/redis-deletions.js';
-import { scanOn } from '../../../../lib/backends/redis/connection/read-batch.js';
+import { inOrder, scanOn } from '../../../../lib/backends/redis/connection/read-batch.js';
 import { integerOf } from '../../../../lib/backends/redis/connection/redis-script.js';
 import { ScriptRunner } from '../../../../lib/backends/redis/connection/script-runner.js';
 import { openCache } from '../../../support/cache-instance.js';
@@ -215,6 +215,32 @@ describe('a deletion by prefix or pattern', () => {
       expect(come()).toBe(true);
       expect([['0', []], 'failed']).toContainEqual(none);
       expect([['0', ['scanned']], 'failed']).toContainEqual(one);
+    } finally {
+      client.disconnect();
+      await proxy.stop();
+    }
+  });
+
+  it('gets no answer of another command to a deletion, where a reply is doubled on the way', async () => {
+    const proxy = await FaultProxy.start(server.port);
+    const client = new Redis(proxy.port);
+    // Of the reply that belongs to no command.
+    client.on('error', () => {});
+    const scripts = new ScriptRunner(client);
+    const unlink = () => inOrder(scripts, client, () => client.unlink(['unlinked'])).catch(() => 'failed');
+    try {
+      // The server knows the script behind it then.
+      await unlink();
+      proxy.hold('reply');
+      const come = proxy.mixUp('doubled');
+      const other = client.incrby('other', 7).catch(() => 'failed');
+      await eventually(() => proxy.holds);
+      const deletion = unlink();
+      await turn();
+      proxy.heal();
+      await other;
+      expect([0, 'failed']).toContain(await deletion);
+      expect(come()).toBe(true);
     } finally {
       client.disconnect();
       await proxy.stop();
