@@ -1,4 +1,5 @@
-// Runs jobs of 1 ms by the clock of its machine, every `period` s, on one machine only.
+// Runs jobs of 1 ms by the clock of its machine, every `period` s, on one machine only. Times are of the monotonic
+// clock that all processes of the machine share.
 import { NestFactory } from '@nestjs/core';
 import { Cron, ScheduleModule } from '@nestjs/schedule';
 import { RedisLockModule, ScheduledLock } from 'nest-redis-lock';
@@ -6,12 +7,13 @@ import { RedisLockModule, ScheduledLock } from 'nest-redis-lock';
 const [, , port, period, atLeastFor, jobs] = process.argv;
 
 const tick = () => Math.round(Date.now() / 1_000 / Number(period));
+const monotonic = () => Number(process.hrtime.bigint() / 1_000_000n);
 const NAMES = Array.from({ length: Number(jobs) }, (_, index) => `job${index}`);
 
 class Jobs {}
 for (const name of NAMES) {
-  Jobs.prototype[name] = async function () {
-    console.log(`ran ${tick()} ${name}`);
+  Jobs.prototype[name] = async function (now) {
+    console.log(`ran ${JSON.stringify({ tick: now, name, at: monotonic() })}`);
     await new Promise((resolve) => setTimeout(resolve, 1));
   };
   decorate(Jobs, name, ScheduledLock(name, { atMostFor: '5m', atLeastFor: Number(atLeastFor) }));
@@ -24,8 +26,9 @@ class Machine {
 
   async tick() {
     const now = tick();
-    await Promise.all(NAMES.map((name) => this.all[name]()));
-    console.log(`looked ${now}`);
+    const from = monotonic();
+    await Promise.all(NAMES.map((name) => this.all[name](now)));
+    console.log(`looked ${JSON.stringify({ tick: now, from, to: monotonic() })}`);
   }
 }
 decorate(Machine, 'tick', Cron(`*/${period} * * * * *`));
