@@ -157,6 +157,10 @@ describe('the pages in a browser', () => {
       if (!request.url().startsWith(site) && !request.url().startsWith('data:')) problems.push(request.url());
     });
     await page.goto(site + path, { waitUntil: 'networkidle' });
+    // Until its script runs, the page hears no key, and the script looks for the text that is there.
+    if (options.javaScriptEnabled !== false) {
+      await page.waitForFunction("'__vue_app__' in document.querySelector('#app')");
+    }
     return page;
   }
 
@@ -205,8 +209,6 @@ describe('the pages in a browser', () => {
    */
   async function findingsIn(files: readonly string[]): Promise<string[]> {
     const page = await open('guide/locks', LOOKS['dark'] as BrowserContextOptions);
-    // The script of the site would look for the text that is replaced.
-    await page.waitForFunction("'__vue_app__' in document.querySelector('#app')");
     const findings: string[] = [];
     for (const file of files) {
       await page.evaluate(`{

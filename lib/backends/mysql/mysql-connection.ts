@@ -276,14 +276,14 @@ export function readRows<Row>(answer: unknown, columns: Query<Row>['columns']): 
   if (!Array.isArray(answer)) throw new Error('the server answered no rows to a query');
   const reads = Object.entries<Read<unknown>>(columns);
   return answer.map(
-    (row: Record<string, unknown>) =>
-      Object.fromEntries(reads.map(([name, read]) => [name, readColumn(row[name], name, read)])) as Row,
+    (row: Readonly<Record<string, unknown>> | null | undefined) =>
+      Object.fromEntries(reads.map(([name, read]) => [name, readColumn(row?.[name], name, read)])) as Row,
   );
 }
 
 /** @throws Error for an answer that it cannot read */
 export function readHeader(answer: unknown): Header {
-  const { affectedRows, insertId } = answer as Record<keyof Header, unknown>;
+  const { affectedRows, insertId } = (answer ?? {}) as Partial<Record<keyof Header, unknown>>;
   // Of a connection with `bigNumberStrings`, large ones are text.
   return { affectedRows: numberOf(affectedRows), insertId: numberOf(insertId) };
 }
@@ -293,8 +293,11 @@ const IN_TRANSACTION = 1;
 
 /** A lock that was taken inside a transaction of the application would end with its rollback, and a read may be old. */
 export function foreignTransaction(header: unknown): Error | undefined {
-  const { serverStatus } = header as { serverStatus?: unknown };
-  if (typeof serverStatus === 'number' && (serverStatus & IN_TRANSACTION) === 0) return undefined;
+  const { serverStatus } = (header ?? {}) as { serverStatus?: unknown };
+  if (typeof serverStatus !== 'number') {
+    return new Error('the driver does not tell whether the connection is inside a transaction');
+  }
+  if ((serverStatus & IN_TRANSACTION) === 0) return undefined;
   return new Error(
     'a connection of the pool is inside a transaction; commit before you release a connection, and leave autocommit on',
   );

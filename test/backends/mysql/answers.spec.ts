@@ -84,6 +84,46 @@ describe.each(READINGS)('connections that read %s', (_what, reading) => {
   });
 });
 
+/** A pool whose driver answers each statement with `answer`, from the end of `honest` on. */
+function poolThatAnswers(answer: unknown) {
+  const pool = createCallbackPool(server.url);
+  pools.push(pool.promise());
+  const driver = { honest: true, pool };
+  pool.on('connection', (connection) => {
+    const { query } = connection;
+    connection.query = function (this: unknown, ...given: unknown[]) {
+      const answered = given.pop() as (error: unknown, answer: unknown) => void;
+      const replaced = (error: unknown, real: unknown) => answered(error, driver.honest ? real : answer);
+      return Reflect.apply(query, this, [...given, replaced]) as never;
+    } as typeof query;
+  });
+  return driver;
+}
+
+it.each([[undefined], [null], [5], ['OK'], [{}], [[]], [[null]], [[{}]]])(
+  'a driver that answers %j fails the call, and the next one works',
+  async (answer) => {
+    const driver = poolThatAnswers(answer);
+    const process = randomUUID();
+    const backend = openBackend(leaseTable(driver.pool), { process });
+    const requestOf = (ticket: string) => ({ name: ticket, ticket, ttl: 60_000 });
+    const [lease, other] = [requestOf(`${process}:1`), requestOf(`${process}:2`)];
+    const calls = [
+      () => backend.acquire(other),
+      () => Promise.all(backend.renew([lease])),
+      () => backend.inspect(lease),
+    ];
+    await backend.acquire(lease);
+    for (const call of calls) {
+      driver.honest = false;
+      await expect(call()).rejects.toThrow(/the driver|the server answered|no number/);
+      driver.honest = true;
+      await call();
+    }
+    await backend.close();
+  },
+);
+
 it('the label of an owner is read as it was written, whatever the characters of the connection', async () => {
   const process = randomUUID();
   const backend = openBackend(leaseTable({ uri: server.url, charset: 'LATIN1_SWEDISH_CI' }), { process });
