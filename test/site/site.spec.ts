@@ -157,7 +157,7 @@ describe('the pages in a browser', () => {
       if (!request.url().startsWith(site) && !request.url().startsWith('data:')) problems.push(request.url());
     });
     await page.goto(site + path, { waitUntil: 'networkidle' });
-    // Until its script runs, the page hears no key, and the script looks for the text that is there.
+    // Before its script runs, a key does nothing.
     if (options.javaScriptEnabled !== false) {
       await page.waitForFunction("'__vue_app__' in document.querySelector('#app')");
     }

@@ -192,7 +192,9 @@ class EtcdLogin {
     try {
       const path = '/v3/auth/authenticate';
       const body = JSON.stringify(this.user);
-      const { token } = await endpoint.post<{ token: string }>(path, body, undefined, PATIENCE * this.callTimeout);
+      const { token } = await endpoint.post<{ token: unknown }>(path, body, undefined, PATIENCE * this.callTimeout);
+      if (typeof token !== 'string' || token === '')
+        throw new Error(`${endpoint.url} answered a login without a token`);
       this.token = token;
       for (const arrived of this.waiting) arrived(token);
       this.waiting.clear();

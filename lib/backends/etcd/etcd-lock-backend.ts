@@ -24,6 +24,7 @@ import {
   decode,
   get,
   hasValue,
+  numberIn,
   put,
   remove,
   EtcdTransactions,
@@ -115,7 +116,7 @@ function etcdOn(settings: EtcdSettings): LockBackend {
   const ttlOf = async (lease: string): Promise<number> => {
     if (lease === '0') return Infinity;
     const { answer } = await client.call<{ TTL?: string }>('/v3/lease/timetolive', { ID: lease });
-    return Math.max(0, Number(answer.TTL ?? 0)) * 1_000;
+    return answer.TTL === '-1' ? 0 : numberIn('TTL', answer.TTL ?? '0') * 1_000;
   };
 
   const storeOf = (module: ModuleContext, forget: () => void): LockStore => {
@@ -223,7 +224,7 @@ const LEAST_VERSION = [3, 4] as const;
 const NEVER = '-1';
 
 interface Status {
-  readonly version: string;
+  readonly version: unknown;
   readonly leader?: string;
   /** Such as `etcdserver: no leader`, or an alarm. */
   readonly errors?: readonly string[];
@@ -266,10 +267,12 @@ async function statusOf(
 }
 
 function requireService({ url }: EtcdEndpoint, { version, errors = [] }: Status): void {
-  const [major = 0, minor = 0] = version.split('.').map(Number);
+  const [major = 0, minor = 0] = String(version).split('.').map(Number);
   const [leastMajor, leastMinor] = LEAST_VERSION;
-  if (major < leastMajor || (major === leastMajor && minor < leastMinor)) {
-    throw new EtcdProblem(`etcd at ${url} is version ${version}; ${leastMajor}.${leastMinor} or newer is needed`);
+  if (!(major > leastMajor || (major === leastMajor && minor >= leastMinor))) {
+    throw new EtcdProblem(
+      `etcd at ${url} is version ${String(version)}; ${leastMajor}.${leastMinor} or newer is needed`,
+    );
   }
   if (errors.length > 0) throw problem(`${url}: ${errors.join(', ')}`);
 }

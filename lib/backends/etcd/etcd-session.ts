@@ -1,7 +1,7 @@
 import { backoff, currentInstant, elapsedSince, type Instant, onceRead } from '../../timing/clock.js';
 import type { Listeners } from '../listeners.js';
 import type { EtcdClient } from './etcd-client.js';
-import { put, type EtcdTransactions } from './etcd-transactions.js';
+import { numberIn, put, type EtcdTransactions } from './etcd-transactions.js';
 import { EtcdWatch } from './etcd-watch.js';
 
 /** The session of this process, opened at first use and again after its end, and the tickets that it carries. */
@@ -137,8 +137,13 @@ const RENEWALS = 3;
 const FRESH = 0.9;
 
 interface KeepAliveAnswer {
-  /** Absent when the lease has ended. */
-  readonly result: { readonly TTL?: string };
+  /** `TTL`: absent when the lease has ended. */
+  readonly result: { readonly ID: unknown; readonly TTL?: unknown };
+}
+
+/** How long (ms) a lease lives for which `seconds` were asked: etcd lengthens short ones, on which nothing relies. */
+function spanOf(ttl: unknown, seconds: number): number {
+  return Math.min(numberIn('TTL', ttl), seconds) * 1_000;
 }
 
 /** A lease of etcd, kept alive by us: what was written with it is gone when it ends. */
@@ -154,6 +159,8 @@ class EtcdSession {
   private constructor(
     private readonly client: EtcdClient,
     readonly lease: string,
+    /** The life that was asked for. */
+    private readonly seconds: number,
     private span: number,
     private base: Instant,
     private readonly onEnd: (why: Error) => void,
@@ -165,7 +172,10 @@ class EtcdSession {
   static async open(client: EtcdClient, seconds: number, onEnd: (why: Error) => void): Promise<EtcdSession> {
     const base = currentInstant();
     const { answer } = await client.call<{ ID: string; TTL: string }>('/v3/lease/grant', { TTL: seconds });
-    return new EtcdSession(client, answer.ID, Number(answer.TTL) * 1_000, base, onEnd);
+    const span = spanOf(answer.TTL, seconds);
+    // A key that is written without a lease, or with lease 0, would stay for ever.
+    if (numberIn('lease', answer.ID, 0, Infinity) === 0) throw new Error('etcd granted lease 0, which is none');
+    return new EtcdSession(client, answer.ID, seconds, span, base, onEnd);
   }
 
   /** Milliseconds for which etcd keeps the lease at least; 0 after its end. */
@@ -237,13 +247,15 @@ class EtcdSession {
   private async renewOnce(): Promise<void> {
     const sentAt = currentInstant();
     const { answer } = await this.client.call<KeepAliveAnswer>('/v3/lease/keepalive', { ID: this.lease });
-    const seconds = Number(answer.result.TTL ?? 0);
-    if (seconds === 0) {
+    const { ID: lease, TTL } = answer.result;
+    if (lease !== this.lease) throw new Error(`etcd answered for lease ${String(lease)}, not for ${this.lease}`);
+    const span = spanOf(TTL ?? '0', this.seconds);
+    if (span === 0) {
       return this.end(new Error(`etcd has ended lease ${this.lease}: it was not renewed in time, or was revoked`));
     }
     if (this.ended) return;
     this.failures = 0;
-    this.span = seconds * 1_000;
+    this.span = span;
     this.base = sentAt;
     this.schedule(this.span / RENEWALS);
     this.declare?.().catch(() => {});

@@ -73,7 +73,8 @@ export class EtcdTransactions {
   async run(txn: Txn): Promise<Outcome> {
     const { losses, revision: known } = this;
     const { answer, resent } = await this.client.call<TxnAnswer & { header: Header }>('/v3/kv/txn', txn);
-    const revision = Number(answer.header.revision);
+    const revision = revisionIn(answer.header);
+    requireAnswer(txn, answer);
     if (losses === this.losses && revision >= known) {
       this.revision = Math.max(this.revision, revision);
       return new Outcome(answer, revision, resent);
@@ -146,9 +147,16 @@ export interface Txn {
 /** One step of a transaction. */
 export type Operation =
   | { readonly request_put: object }
-  | { readonly request_range: object }
+  | { readonly request_range: Range }
   | { readonly request_delete_range: object }
   | { readonly request_txn: Txn };
+
+/** Which keys are read: one, or those from it to before `range_end`. In base64. */
+interface Range {
+  readonly key: string;
+  readonly range_end?: string;
+  readonly [option: string]: unknown;
+}
 
 export type Compare = {
   readonly key: string;
@@ -173,9 +181,72 @@ export interface Header {
   readonly revision: string;
 }
 
+/** The latest revision that is believed: above it, the tokens of a revision would be no whole numbers. */
+const LATEST = 2 ** 42;
+
+/** @throws Error for an answer that it cannot read */
+export function revisionIn(header: Header): number {
+  return numberIn('revision', header.revision, 1, LATEST);
+}
+
+/**
+ * A number of an answer, which is a text of digits.
+ *
+ * @throws Error for anything else
+ */
+export function numberIn(what: string, value: unknown, least = 0, most = Number.MAX_SAFE_INTEGER): number {
+  const number = typeof value === 'string' && DIGITS.test(value) ? Number(value) : NaN;
+  if (number >= least && number <= most) return number;
+  throw unreadable(`${what} ${JSON.stringify(value)}`);
+}
+
+const DIGITS = /^\d+$/;
+
+function isDigits(value: unknown): value is string {
+  return typeof value === 'string' && DIGITS.test(value);
+}
+
+function unreadable(what: string): Error {
+  return new Error(`etcd, or a proxy before it, answered with ${what}, which answers another question or none`);
+}
+
+/** @throws Error unless the answer has a reply to each step of the transaction, with the keys that were asked for */
+function requireAnswer({ compare, success, failure }: Txn, answer: TxnAnswer | undefined): void {
+  const succeeded = answer?.succeeded === true;
+  const steps = succeeded ? success : failure;
+  const replies: unknown = answer?.responses ?? [];
+  const fits = Array.isArray(replies) && replies.length === steps.length && (succeeded || compare.length > 0);
+  if (!answer || !fits) throw unreadable(`${JSON.stringify(answer)?.slice(0, 100)} to ${steps.length} steps`);
+  for (const [index, step] of steps.entries()) {
+    const reply = replies[index] as TxnReply | null;
+    if ('request_txn' in step) requireAnswer(step.request_txn, reply?.response_txn);
+    else if ('request_range' in step) requireRange(step.request_range, reply?.response_range);
+  }
+}
+
+function requireRange(asked: Range, answer: RangeAnswer | undefined): void {
+  const found: unknown = answer?.kvs ?? [];
+  if (!answer || !Array.isArray(found) || !found.every((kv) => isKeyValue(kv, asked))) {
+    throw unreadable(`${JSON.stringify(answer)?.slice(0, 100)} to a read`);
+  }
+  numberIn('count', answer.count ?? '0');
+}
+
+function isKeyValue(kv: Readonly<Partial<Record<keyof KeyValue, unknown>>> | null, asked: Range): boolean {
+  if (kv === null || typeof kv.key !== 'string' || (asked.range_end === undefined && kv.key !== asked.key))
+    return false;
+  const { value = '', lease = '0' } = kv;
+  return typeof value === 'string' && isDigits(kv.create_revision) && isDigits(kv.mod_revision) && isDigits(lease);
+}
+
 interface TxnAnswer {
   readonly succeeded?: boolean;
-  readonly responses?: readonly { readonly response_range?: RangeAnswer; readonly response_txn?: TxnAnswer }[];
+  readonly responses?: readonly TxnReply[];
+}
+
+interface TxnReply {
+  readonly response_range?: RangeAnswer;
+  readonly response_txn?: TxnAnswer;
 }
 
 interface RangeAnswer {

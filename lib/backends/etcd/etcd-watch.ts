@@ -1,6 +1,6 @@
 import { backoff } from '../../timing/clock.js';
 import type { EtcdClient } from './etcd-client.js';
-import { encode, type Header, type KeyValue } from './etcd-transactions.js';
+import { encode, revisionIn, type Header, type KeyValue } from './etcd-transactions.js';
 
 interface WatchMessage {
   readonly header?: Header;
@@ -78,7 +78,7 @@ export class EtcdWatch {
       throw new Error(why ?? 'etcd has cancelled the watch');
     }
     if (created) {
-      const present = Number(header?.revision ?? 0) + 1;
+      const present = header ? revisionIn(header) + 1 : 1;
       if (this.next !== undefined && present < this.next - 1) {
         this.next = undefined;
         this.listener.onGap?.();
@@ -90,7 +90,8 @@ export class EtcdWatch {
       this.listener.onOpen?.();
     }
     for (const { type, kv } of events ?? []) {
-      this.next = Number(kv.mod_revision) + 1;
+      if (kv.key !== encode(this.key)) throw new Error('etcd told of another key than the watch has');
+      this.next = revisionIn({ revision: kv.mod_revision }) + 1;
       if (type === 'DELETE') this.listener.onDelete?.();
       else this.listener.onPut?.(kv);
     }

@@ -51,7 +51,7 @@ export class TokenOffset {
   learn(kv: KeyValue | undefined): void {
     const revision = kv?.mod_revision ?? '0';
     if (revision === this.writtenAt) return;
-    if (Number(revision) > Number(this.writtenAt) && numberIn(kv) >= this.offset) this.adopt(kv);
+    if (Number(revision) > Number(this.writtenAt) && offsetIn(kv) >= this.offset) this.adopt(kv);
     // Or the answer is late: `restore` reads again.
     else this.lost = true;
   }
@@ -121,12 +121,12 @@ export class TokenOffset {
 
   private async writeAgain(): Promise<void> {
     let present = (await this.transactions.read([this.read()])).first(0);
-    if (numberIn(present) < this.offset) present = await this.write(this.offset, present?.mod_revision ?? '0');
-    if (numberIn(present) >= this.offset) this.adopt(present);
+    if (offsetIn(present) < this.offset) present = await this.write(this.offset, present?.mod_revision ?? '0');
+    if (offsetIn(present) >= this.offset) this.adopt(present);
   }
 
   private adopt(kv: KeyValue | undefined): void {
-    this.offset = numberIn(kv);
+    this.offset = offsetIn(kv);
     this.writtenAt = kv?.mod_revision ?? '0';
     this.lost = false;
   }
@@ -143,7 +143,7 @@ export class TokenOffset {
 }
 
 /** 0 where somebody else wrote what is no number of ours: it counts as lost. */
-function numberIn(kv: KeyValue | undefined): number {
+function offsetIn(kv: KeyValue | undefined): number {
   const number = Number(decode(kv?.value));
   return Number.isSafeInteger(number) ? number : 0;
 }

@@ -176,11 +176,18 @@ describe('keys', () => {
   });
 
   it('gives a request up that is refused again and again', async () => {
-    const answers: Record<string, object> = {
-      '/v3/lease/grant': { header: {}, ID: '1', TTL: '10' },
-      '/v3/kv/txn': { header: { revision: '7' }, responses: [] },
+    const header = { revision: '7' };
+    /** Each condition fails, and no key is there. */
+    const answerTo = (path: string | undefined, body: string): object => {
+      if (path !== '/v3/kv/txn') return { header, ID: '1', TTL: '10' };
+      const { compare, success, failure } = JSON.parse(body) as Record<'compare' | 'success' | 'failure', object[]>;
+      const succeeded = compare.length === 0;
+      return { header, succeeded, responses: (succeeded ? success : failure).map(() => ({ response_range: {} })) };
     };
-    const never = createServer((request, response) => response.end(JSON.stringify(answers[request.url ?? ''] ?? {})));
+    const never = createServer(
+      (request, response) =>
+        void text(request).then((body) => response.end(JSON.stringify(answerTo(request.url, body)))),
+    );
     await new Promise<void>((resolve) => never.listen(0, '127.0.0.1', () => resolve()));
     const backend = openBackend(etcd({ endpoints: `http://127.0.0.1:${(never.address() as AddressInfo).port}` }));
     try {

@@ -165,7 +165,7 @@ export class EtcdModel {
   private carryOut({ succeeded, steps }: Decided, writes: Writes): TxnAnswer {
     const responses = steps.map((step) => {
       if ('steps' in step) return { response_txn: this.carryOut(step, writes) };
-      if ('request_range' in step) return { response_range: this.range(step.request_range as Range) };
+      if ('request_range' in step) return { response_range: this.range(step.request_range) };
       if ('request_put' in step) {
         this.put(step.request_put as Put, writes);
         return { response_put: {} };
