@@ -6,6 +6,9 @@ import fresh from 'fresh';
 import { map, Observable, takeLast } from 'rxjs';
 import { ReadReport, withReadReport } from '../cache/read/read-report.js';
 import { streamKindOf } from '../cache/values/unkept-classes.js';
+import { instance, trueOrFalse } from '../options/checks.js';
+import { cacheOption } from '../options/option-checks.js';
+import { OptionTable, settingOf } from '../options/option-table.js';
 import { isSent, type HttpResponse, whenHeadIsSent } from './http-response.js';
 
 /** Which headers describe the cache in a handler's response. */
@@ -20,6 +23,26 @@ export interface CacheHeadersOptions {
   cacheControl?: boolean | string;
   /** Whether to send `X-Cache: HIT`, `STALE` or `MISS`; of several reads, the last one in this order. @default true */
   xCache?: boolean;
+}
+
+type CacheHeadersSettings = Readonly<Required<CacheHeadersOptions>>;
+
+const setting = settingOf<CacheHeadersSettings>();
+
+const CACHE_HEADERS_OPTIONS = new OptionTable<CacheHeadersOptions, CacheHeadersSettings>(
+  cacheOption,
+  'option of CacheHeadersInterceptor',
+  '',
+  { etag: true, cacheControl: true, xCache: true },
+  {
+    etag: setting('etag', trueOrFalse),
+    cacheControl: setting('cacheControl', instance(isCacheControl, 'true, false, or the printable text of the header')),
+    xCache: setting('xCache', trueOrFalse),
+  },
+);
+
+function isCacheControl(value: unknown): value is boolean | string {
+  return typeof value === 'boolean' || (typeof value === 'string' && /^[ -~]+$/.test(value));
 }
 
 interface HttpRequest {
@@ -37,14 +60,11 @@ interface HttpRequest {
  */
 // Not @Injectable(): Nest would look for a provider of the options.
 export class CacheHeadersInterceptor implements NestInterceptor {
-  private readonly etag: boolean;
-  private readonly cacheControl: boolean | string;
-  private readonly xCache: boolean;
+  private readonly settings: CacheHeadersSettings;
 
+  /** @throws CacheConfigError for an option that it cannot take */
   constructor(options: CacheHeadersOptions = {}) {
-    this.etag = options.etag ?? true;
-    this.cacheControl = options.cacheControl ?? true;
-    this.xCache = options.xCache ?? true;
+    this.settings = CACHE_HEADERS_OPTIONS.settings(cacheOption.object('options', options, 'an object of options'));
   }
 
   intercept(context: ExecutionContext, next: CallHandler): Observable<unknown> {
@@ -71,6 +91,7 @@ export class CacheHeadersInterceptor implements NestInterceptor {
     const response = context.switchToHttp().getResponse<HttpResponse>();
     if (outcome === undefined || body === response || streamKindOf(body) || isSent(response)) return body;
     if (response.statusCode >= 400) return body;
+    const { cacheControl } = this.settings;
     const set = new Map<string, string>();
     // An interceptor above may yet make a failure of it, and so may a body that is no JSON.
     whenHeadIsSent(response, (head) => {
@@ -80,12 +101,14 @@ export class CacheHeadersInterceptor implements NestInterceptor {
       set.set(name, value);
       response.header(name, value);
     };
-    if (this.xCache) describe('X-Cache', outcome.toUpperCase());
-    if (this.cacheControl !== false && response.getHeader('Cache-Control') === undefined) {
-      const told = this.cacheControl === true ? `private, max-age=${Math.floor(remaining / 1_000)}` : this.cacheControl;
+    if (this.settings.xCache) describe('X-Cache', outcome.toUpperCase());
+    if (cacheControl !== false && response.getHeader('Cache-Control') === undefined) {
+      const told = cacheControl === true ? `private, max-age=${Math.floor(remaining / 1_000)}` : cacheControl;
       describe('Cache-Control', told);
     }
-    return this.etag && isBodyAsSent(context, body) ? this.answerUnlessFresh(context, response, body, describe) : body;
+    return this.settings.etag && isBodyAsSent(context, body)
+      ? this.answerUnlessFresh(context, response, body, describe)
+      : body;
   }
 
   private answerUnlessFresh(

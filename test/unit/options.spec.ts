@@ -107,6 +107,11 @@ describe('a duration', () => {
     expect(() => exponentialBackoff({ min: '2s', max: '1s' })).toThrow(/max.*1000.*min.*2000/);
   });
 
+  it.each([null, 5, 'x', [], new Map(), { least: 5 }])('make no retry strategy of %p', (options) => {
+    expect(() => exponentialBackoff(options as object)).toThrow(LockConfigError);
+    expect(() => limitedRetries(1, options as never)).toThrow(LockConfigError);
+  });
+
   it('extends a lease', async () => {
     await using app = await startLockServices({ backend: memory() });
     const lock = await app.locks.acquire('extended', { ttl: '1s', renew: false });

@@ -1,5 +1,5 @@
 import { LockConfigError, type LockBackendError } from '../../errors/lock-errors.js';
-import type { Duration } from '../../options/checks.js';
+import { callable, type Duration } from '../../options/checks.js';
 import { lockOption } from '../../options/option-checks.js';
 
 /** The state of a wait when the next delay is asked for. */
@@ -39,7 +39,9 @@ export function fixedDelay(delay: Duration): RetryStrategy {
  *
  * @throws LockConfigError
  */
-export function exponentialBackoff({ min = 10, max = 200 }: { min?: Duration; max?: Duration } = {}): RetryStrategy {
+export function exponentialBackoff(bounds: { min?: Duration; max?: Duration } = {}): RetryStrategy {
+  lockOption.only('exponentialBackoff', bounds, ['min', 'max']);
+  const { min = 10, max = 200 } = bounds;
   const least = lockOption.timerMilliseconds('exponentialBackoff({ min })', min, 1);
   const most = lockOption.timerMilliseconds('exponentialBackoff({ max })', max, 1);
   if (most < least) {
@@ -61,6 +63,7 @@ export function limitedRetries(retries: number, strategy: RetryStrategy): RetryS
   if (!Number.isInteger(retries) || retries < 0) {
     throw lockOption.refused('limitedRetries(retries)', retries, 'a whole number of 0 or more');
   }
+  callable()(strategy, 'limitedRetries(retries, strategy)', lockOption);
   return () => {
     const delays = strategy();
     return {

@@ -23,7 +23,7 @@ import {
 } from '@nestjs/common';
 import { ExpressAdapter } from '@nestjs/platform-express';
 import { FastifyAdapter } from '@nestjs/platform-fastify';
-import { Cached, CacheHeadersInterceptor } from 'nest-redis-lock';
+import { CacheConfigError, Cached, CacheHeadersInterceptor } from 'nest-redis-lock';
 import { concat, map, type Observable, of, tap } from 'rxjs';
 import { type CacheRead, currentReport } from '../../../lib/cache/read/read-report.js';
 import { cacheApp, type CacheApp } from '../../support/cache-app.js';
@@ -346,6 +346,23 @@ describe.each([
     if (platform === 'Fastify') expect([nothing.status, nothing.headers.get('ETag')]).toEqual([200, null]);
     expect(told(await get('configured/without'))).toEqual([null, null]);
   });
+});
+
+it.each<[string, unknown]>([
+  ['"options"', null],
+  ['"options"', 'etag'],
+  ['"options"', []],
+  ['"options"', new Map()],
+  ['"etags"', { etags: true }],
+  ['"etag"', { etag: 'no' }],
+  ['"xCache"', { xCache: 0 }],
+  ['"cacheControl"', { cacheControl: 60 }],
+  ['"cacheControl"', { cacheControl: '' }],
+  ['"cacheControl"', { cacheControl: 'no-store\nX-Other: 1' }],
+])('refuses an option that it cannot take: %s', (option, options) => {
+  const make = () => new CacheHeadersInterceptor(options as object);
+  expect(make).toThrow(CacheConfigError);
+  expect(make).toThrow(option);
 });
 
 /** A body that only the application can write, as with a replacer of its own. */
