@@ -105,11 +105,11 @@ function zookeeperOn(settings: ZooKeeperSettings): LockBackend {
 
       async start() {
         connection.patience = module.commandTimeout;
-        const { requests, timeout } = await connection.opened();
+        const { requests, granted } = await connection.opened();
         await parents.createRoot(requests);
-        if (timeout === sessionTimeout) return;
+        if (granted === sessionTimeout) return;
         const message =
-          `ZooKeeper at ${servers} grants sessions of ${timeout} ms, not of ${sessionTimeout} ms; give this as ` +
+          `ZooKeeper at ${servers} grants sessions of ${granted} ms, not of ${sessionTimeout} ms; give this as ` +
           '"sessionTimeout", or change minSessionTimeout or maxSessionTimeout of the servers';
         module.report({ level: 'warn', message });
       },

@@ -46,6 +46,7 @@ export class ZooKeeperSession {
   /** When (monotonic, ms) the last request was sent whose answer proves that the session lives. */
   private confirmedAt = Infinity;
   private pingedAt = -Infinity;
+  private readonly asked: number;
 
   /** @param patience how long (ms) a request waits for a connection */
   constructor(
@@ -54,6 +55,7 @@ export class ZooKeeperSession {
     private readonly events: SessionEvents,
   ) {
     const { servers, chroot, sessionTimeout, auth } = settings;
+    this.asked = sessionTimeout;
     this.client = createClient(servers + chroot, { sessionTimeout, retries: 0, spinDelay: PAUSE });
     this.internals = new ClientInternals(this.client, () => this.onDisconnected());
     this.attempts = new ServerAttempts(servers.split(',').length, patience);
@@ -72,8 +74,13 @@ export class ZooKeeperSession {
     this.watch();
   }
 
-  /** The length (ms) of the session, as the server has granted it. */
+  /** The length (ms) of the session for which it is trusted and tended: never more than was asked for. */
   get timeout(): number {
+    return Math.min(this.asked, this.granted);
+  }
+
+  /** The length (ms) of the session, as the server tells it. */
+  get granted(): number {
     return this.client.getSessionTimeout();
   }
 

@@ -14,6 +14,7 @@ import {
   Onlooker,
   proxied,
   server,
+  SESSION,
   sessionsWithNodes,
 } from './one-zookeeper.js';
 
@@ -167,6 +168,23 @@ it('aborts the signals of its locks, and makes a new session, when no server ans
   const again = await eventually(() => locks.tryAcquire('silent').catch(() => null));
   expect(again.fencingToken).toBeGreaterThan(one!.fencingToken);
   await again.release();
+});
+
+it('trusts a session for no longer than was asked for, whatever length the answer tells', async () => {
+  const proxy = await proxied();
+  proxy.alterReplies((reply) => {
+    // The first reply of a connection: its own length, the version, the length of the session in ms.
+    if (reply.length > 12 && reply.readInt32BE(4) === 0 && reply.readInt32BE(8) === SESSION) {
+      reply.writeInt32BE(100 * SESSION, 8);
+    }
+    return reply;
+  });
+  const [holder, rival] = [await appOn({ servers: `127.0.0.1:${proxy.port}` }), await appOn()];
+  const held = await holder.locks.acquire('told longer');
+  proxy.hold();
+  await rival.locks.withLock('told longer', { wait: '1m' }, async () => expect(held.held).toBe(false));
+  proxy.reset();
+  proxy.heal();
 });
 
 it('keeps its locks when a connection breaks and another one opens in time', async () => {

@@ -6,7 +6,7 @@ import { type LockApp, startLockApp } from '../../support/lock-app.js';
 import { startZooKeeperServer, type ZooKeeperServer } from '../../support/servers/zookeeper-server.js';
 
 /** The length of the sessions: the least that a server with a tick of 500 ms grants. */
-const SESSION = 1_000;
+export const SESSION = 1_000;
 
 export let server: ZooKeeperServer;
 
