@@ -58,15 +58,12 @@ export class MethodNotes<Note extends Noted> {
   /** Those that run on an instance: an overridden method only if the class that overrides it calls it. */
   on(prototype: object): Note[] {
     const notes: Note[] = [];
-    const hidden = new Set<string | symbol>();
+    const below: object[] = [];
     for (let object: unknown = prototype; isObject(object); object = Object.getPrototypeOf(object)) {
       for (const note of this.declaredOn(object)) {
-        if (!hidden.has(note.property)) notes.push(note);
+        if (!below.some((each) => overrides(each, note.property))) notes.push(note);
       }
-      for (const [property, { value }] of Object.entries(Object.getOwnPropertyDescriptors(object))) {
-        if (!callsSuper(value, property)) hidden.add(property);
-      }
-      for (const property of Object.getOwnPropertySymbols(object)) hidden.add(property);
+      below.push(object);
     }
     return notes;
   }
@@ -169,6 +166,12 @@ export function prototypesOf(discovery: DiscoveryService): Set<object> {
 function prototypeOf({ isNotMetatype, metatype, instance }: Provider): object | undefined {
   const found: unknown = isNotMetatype ? isObject(instance) && Object.getPrototypeOf(instance) : metatype?.prototype;
   return isObject(found) ? found : undefined;
+}
+
+/** Whether the method of a class hides that of the class which it extends: it does not call it. */
+function overrides(prototype: object, property: string | symbol): boolean {
+  const own = Object.getOwnPropertyDescriptor(prototype, property);
+  return own !== undefined && (typeof property === 'symbol' || !callsSuper(own.value, property));
 }
 
 /** By its text, and by that of the methods that decorators have wrapped, which are its prototypes. */
