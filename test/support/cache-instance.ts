@@ -54,14 +54,30 @@ export async function closeCaches(instances: readonly CacheInstance[]): Promise<
   await Promise.all(instances.map((instance) => instance.close()));
 }
 
+export interface ClientWithBus extends Redis {
+  /** Resolves when all messages have arrived that were sent before. */
+  heard(): Promise<void>;
+}
+
 /**
  * A client whose messages take another way: that of a proxy, which may hold them up. It is to be disconnected by its
  * user.
  */
-export function clientWithBusThrough(options: RedisOptions, busPort: number): Redis {
+export function clientWithBusThrough(options: RedisOptions, busPort: number): ClientWithBus {
   const client: Redis = new Redis({ ...options, replyMapping: 'legacy' });
   client.on('error', () => {});
-  const duplicate = (override?: RedisOptions) =>
-    new Redis({ ...options, ...override, port: busPort, replyMapping: 'legacy' });
-  return Object.assign(client, { duplicate });
+  const buses: Redis[] = [];
+  const duplicate = (override?: RedisOptions) => {
+    const bus = new Redis({ ...options, ...override, port: busPort, replyMapping: 'legacy' });
+    buses.push(bus);
+    return bus;
+  };
+  // The answer to a PING follows the messages on its connection.
+  const pinged = async () => {
+    const live = buses.filter(({ status }) => status === 'ready');
+    const answers = await Promise.allSettled(live.map((bus) => bus.ping()));
+    return answers.length > 0 && answers.every(({ status }) => status === 'fulfilled');
+  };
+  const heard = () => eventually(pinged, { every: 2 }).then(() => {});
+  return Object.assign(client, { duplicate, heard });
 }

@@ -223,7 +223,8 @@ async function writePackage(name, names, folder) {
   const whole = packageOf(name);
   const file = join(folder, 'node_modules', name, 'imported.mjs');
   mkdirSync(join(file, '..'), { recursive: true });
-  const exported = Object.keys(await import(name)).filter((each) => each !== 'default');
+  // From Node.js 23 on, "module.exports" is a name, too.
+  const exported = Object.keys(await import(name)).filter((each) => each !== 'default' && each !== 'module.exports');
   writeFileSync(
     file,
     `import { imported } from '${'../'.repeat(name.split('/').length + 1)}load.mjs';

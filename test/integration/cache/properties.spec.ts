@@ -2,7 +2,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import fc from 'fast-check';
 import { Redis } from 'ioredis';
 import { type CacheEntryOptions, type CacheService, CacheTimeoutError } from 'nest-redis-lock';
-import { type CacheInstance, clientWithBusThrough, closeCaches, openCache } from '../../support/cache-instance.js';
+import {
+  type CacheInstance,
+  type ClientWithBus,
+  clientWithBusThrough,
+  closeCaches,
+  openCache,
+} from '../../support/cache-instance.js';
 import { eventually } from '../../support/eventually.js';
 import { FaultProxy } from '../../support/fault-proxy.js';
 import { Gate } from '../../support/gate.js';
@@ -16,41 +22,35 @@ type CacheStep = { readonly app: number; readonly key: number; readonly pause: n
   | { readonly kind: 'expire' | 'crash' | 'cut' | 'deafen' }
 );
 
-interface Floor {
-  readonly at: number;
-  readonly version: number;
-}
-
-/** How long (ms) after an invalidation an eventual read of another application may return what was before it. */
-const WINDOW = 50;
-
 /**
  * A database of versions behind caches, to which steps happen, and which tells every read that was too old: in
  * `strong`, older than the last invalidation that had ended when the read began; else, than the last one of this
- * application, or one of another that had ended `WINDOW` before.
+ * application, or one of another of which this one had got the message.
  */
 class CacheModel {
   readonly findings: string[] = [];
   private readonly versions: number[] = [];
-  private readonly floors: Floor[][] = [];
-  private readonly ownFloors = new Map<string, number>();
+  /** The least version that a read of an application may return, by application and key. */
+  private readonly floors = new Map<string, number>();
   private readonly tasks = new Set<Promise<void>>();
   private gates: Gate[] = [];
   private ending = false;
+  private readonly instances: readonly CacheInstance[];
+  private readonly clients: readonly ClientWithBus[];
+  private readonly admin: Redis;
   private readonly apps: readonly CacheService[];
 
   constructor(
-    private readonly instances: readonly CacheInstance[],
-    private readonly admin: Redis,
+    { instances, clients, admin }: World,
     private readonly keys: readonly string[],
     private readonly entryOptions: CacheEntryOptions,
     private readonly tagged: boolean,
   ) {
+    this.instances = instances;
+    this.clients = clients;
+    this.admin = admin;
     this.apps = instances.map(({ cache }) => cache);
-    for (const _ of keys) {
-      this.versions.push(1);
-      this.floors.push([]);
-    }
+    for (const _ of keys) this.versions.push(1);
   }
 
   async run(steps: readonly CacheStep[]): Promise<void> {
@@ -93,7 +93,7 @@ class CacheModel {
         every: 2,
       },
     );
-    await sleep(WINDOW);
+    await Promise.all(this.clients.map((client) => client.heard()));
     for (const [key, name] of this.keys.entries()) {
       for (const [index, app] of this.apps.entries()) {
         const version = await app.getOrSet(name, () => this.versions[key], this.optionsOf(name));
@@ -107,12 +107,7 @@ class CacheModel {
   private async read(app: number, key: number, loader: 'quick' | 'held' | 'never'): Promise<void> {
     const cache = this.apps[app] as CacheService;
     const name = this.keys[key] as string;
-    const begun = performance.now();
-    const strong = this.entryOptions.consistency === 'strong';
-    const least = Math.max(
-      this.floorAt(key, strong ? begun : begun - WINDOW),
-      this.ownFloors.get(`${app} ${key}`) ?? 0,
-    );
+    const least = this.floors.get(`${app} ${key}`) ?? 0;
     const version = await cache.getOrSet(
       name,
       async ({ signal }) => {
@@ -149,20 +144,24 @@ class CacheModel {
       else if (by === 'prefix') await cache.deleteByPrefix(name);
       else await cache.deleteByTag(`tag of ${name}`);
     }
-    const own = `${app} ${key}`;
-    this.ownFloors.set(own, Math.max(version, this.ownFloors.get(own) ?? 0));
+    this.raiseFloor(app, key, version);
     // What Redis has not confirmed has not ended for the others.
     if (cache.stats().unconfirmedInvalidations > 0) return;
-    const before = this.floors[key]?.at(-1)?.version ?? 0;
-    this.floors[key]?.push({ at: performance.now(), version: Math.max(version, before) });
+    await Promise.all(
+      this.clients.map(async (client, other) => {
+        if (this.entryOptions.consistency !== 'strong') await client.heard();
+        this.raiseFloor(other, key, version);
+      }),
+    );
+  }
+
+  private raiseFloor(app: number, key: number, version: number): void {
+    const place = `${app} ${key}`;
+    this.floors.set(place, Math.max(version, this.floors.get(place) ?? 0));
   }
 
   private optionsOf(name: string): CacheEntryOptions {
     return this.tagged ? { ...this.entryOptions, tags: [`tag of ${name}`] } : this.entryOptions;
-  }
-
-  private floorAt(key: number, time: number): number {
-    return this.floors[key]?.findLast(({ at }) => at <= time)?.version ?? 0;
   }
 
   /** Breaks the connection that the application has for commands. */
@@ -194,6 +193,7 @@ const SLOW_BUS = 12;
 
 interface World extends AsyncDisposable {
   readonly admin: Redis;
+  readonly clients: readonly ClientWithBus[];
   readonly instances: readonly CacheInstance[];
 }
 
@@ -215,7 +215,7 @@ async function openWorld(): Promise<World> {
     admin.disconnect();
     await server.stop();
   };
-  return { admin, instances, [Symbol.asyncDispose]: close };
+  return { admin, clients, instances, [Symbol.asyncDispose]: close };
 }
 
 const place = { app: fc.nat(APPS - 1), key: fc.nat(KEYS - 1), pause: fc.nat(3) };
@@ -246,7 +246,7 @@ async function holds(options: CacheEntryOptions, tagged: boolean): Promise<void>
   const history = fc.asyncProperty(steps, async (all) => {
     histories += 1;
     const keys = Array.from({ length: KEYS }, (_, key) => `history:${histories}:${key}`);
-    const model = new CacheModel(world.instances, world.admin, keys, { ...SHORT, ...options }, tagged);
+    const model = new CacheModel(world, keys, { ...SHORT, ...options }, tagged);
     await model.run(all);
     expect(model.findings).toEqual([]);
   });
