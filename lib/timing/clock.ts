@@ -308,7 +308,7 @@ class Tick {
   }
 
   private arm(): NodeJS.Timeout {
-    return setTimeout(() => this.run(), Math.ceil(this.at - performance.now())).unref();
+    return setTimeout(() => this.run(), Math.max(1, Math.ceil(this.at - performance.now()))).unref();
   }
 
   private run(): void {

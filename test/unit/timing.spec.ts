@@ -149,6 +149,15 @@ describe('ticks', () => {
 
   const note = (name: string) => () => void called.push(`${name} at ${performance.now()}`);
 
+  it('call what is overdue soon, without a negative delay, of which Node.js 24 warns', () => {
+    const timers = jest.spyOn(globalThis, 'setTimeout');
+    jest.advanceTimersByTime(50);
+    ticks.start(20, note('overdue'));
+    expect(timers).toHaveBeenCalledWith(expect.anything(), 1);
+    jest.advanceTimersByTime(1);
+    expect(called).toEqual(['overdue at 51']);
+  });
+
   it('call what is due in one millisecond by one timer, in order, and nothing too early', () => {
     ticks.start(20, note('later'));
     ticks.start(10, note('first'));

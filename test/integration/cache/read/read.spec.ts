@@ -239,6 +239,7 @@ describe('what is stored', () => {
   ] as const)('is revived for the loader %s', async (what, soft) => {
     const key = `revived stale ${what}`;
     await read(plain, key, 1, { ttl: 1, staleTtl: '1m' });
+    await eventually(async () => !(await plain.has(key)));
     const options = { staleTtl: '1m', revive: (stored: unknown) => ({ revived: stored }), ...soft } as const;
     const loaded = new Promise((resolve) => {
       void plain.getOrSet(key, async ({ stale }) => (resolve(stale), stale), options);
@@ -248,6 +249,7 @@ describe('what is stored', () => {
 
   it('is not the fallback for a loader that fails where it cannot be revived', async () => {
     await read(plain, 'unrevivable stale', 1, { ttl: 1, staleTtl: '1m' });
+    await eventually(async () => !(await plain.has('unrevivable stale')));
     const options = { staleTtl: '1m', softTimeout: '1s', revive: () => BigInt('x') } as const;
     const failing = plain.getOrSet('unrevivable stale', () => Promise.reject(new Error('no database')), options);
     await expect(failing).rejects.toThrow('no database');
