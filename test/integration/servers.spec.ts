@@ -58,12 +58,20 @@ function stopProcess(pid: number): void {
   }
 }
 
+/** `undefined` where the process has ended. */
+function parentOf(pid: number): number | undefined {
+  try {
+    return Number(/^PPid:\s+(\d+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]);
+  } catch (error) {
+    expect(['ENOENT', 'ESRCH']).toContain((error as NodeJS.ErrnoException).code);
+    return undefined;
+  }
+}
+
 /** Linux only. */
 function childrenOf(parent: number): number[] {
   const pids = readdirSync('/proc').map(Number).filter(Boolean);
-  return pids.filter(
-    (pid) => isRunning(pid) && readFileSync(`/proc/${pid}/status`, 'utf8').includes(`PPid:\t${parent}\n`),
-  );
+  return pids.filter((pid) => isRunning(pid) && parentOf(pid) === parent);
 }
 
 const prefixOf = (pid: number) => `nest-redis-lock-${hostname().slice(0, 20)}-${pid}-`;

@@ -257,7 +257,7 @@ it.concurrent('a strong read is never older than the last invalidation that had 
   holds({ consistency: 'strong' }, false),
 );
 
-it.concurrent('an eventual read is older than that by a moment at most', () => holds({}, false));
+it.concurrent('an eventual read is older than that only until the message has arrived', () => holds({}, false));
 
 it.concurrent('neither is a read of tagged values', () => holds({}, true));
 
